@@ -118,7 +118,8 @@ def _rules(rules: Iterable[Rule]) -> str:
 
 def _effect(rule: Rule) -> str:
     if rule.reason:
-        return f"raises `{rule.reason}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
+        at_link = f", and `{rule.reason_at_link}` for the GPU at that link" if rule.reason_at_link else ""
+        return f"raises `{rule.reason}`" + (f" for every device of {rule.vendor}" if rule.vendor else "") + at_link
     if rule.evidence:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:

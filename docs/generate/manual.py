@@ -7,7 +7,7 @@ from devherd.cli.reference import EXIT_CODES, Option, Reference, references
 _WIDEST = 60
 """Of a list of choices; longer ones are in the description."""
 NAME, SUFFIX = "devherd", ".1"
-_HEAD = r"""'\" Made by `make docs-pages`.
+_HEAD = r""".\" Made by `make docs-pages`.
 .TH DEVHERD 1 "" "devherd" "User Commands"
 .SH NAME
 devherd \- one supervisor for every FPGA, GPU and other device on a Kubernetes node

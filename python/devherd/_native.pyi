@@ -166,6 +166,9 @@ class Meaning:
     def is_damped(self) -> bool:
         """Whether it is held for longer when it comes often."""
     @property
+    def is_relative(self) -> bool:
+        """Whether it is worse than the best in this boot, which an operator may take back."""
+    @property
     def only_when_new(self) -> bool:
         """Whether what stands at the first look at a device is a warning only."""
     @property
@@ -489,6 +492,9 @@ class Scanner:
     def recall(self, memories: Sequence[tuple[tuple[str, str, str, str], str]]) -> None:
         """Take in what an earlier process knew."""
 
+    def forget_best(self, card: str, reason: str) -> None:
+        """Let what this reason is relative to begin again on a card: an operator says that what is now is right."""
+
     @property
     def is_simulated(self) -> bool: ...
     def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
@@ -532,6 +538,7 @@ class KernelLogEvent:
         uuid: str,
         gpu_instance: int | None,
         compute_instance: int | None,
+        link: int | None,
         xid: str,
         value: str,
         text: str,
@@ -548,6 +555,8 @@ class KernelLogEvent:
     def gpu_instance(self) -> int | None: ...
     @property
     def compute_instance(self) -> int | None: ...
+    @property
+    def link(self) -> int | None: ...
     @property
     def xid(self) -> str: ...
     @property

@@ -163,11 +163,12 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
 
 
 class DevicesFile:
-    """Writes the file, and reads it at the start."""
+    """Writes the file, and reads it at the start. The part of a device that has not changed is not made again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: int | None = None
+        self._parts: dict[DeviceKey, tuple[Entry, bytes]] = {}
 
     def read(self) -> Inventory:
         """The inventory of an earlier scanner; empty if the file cannot be read."""
@@ -180,23 +181,46 @@ class DevicesFile:
     def write(self, inventory: Inventory) -> None:
         """Write the inventory, if it has changed. Raises OSError."""
         if self._written != inventory.version:
-            spool.write(self._path, message_of(inventory))
+            spool.update(self._path, self._content(inventory))
             self._written = inventory.version
+
+    def _content(self, inventory: Inventory) -> bytes:
+        """The message of the whole inventory: that of each device and that of the rest, one after the other."""
+        before, self._parts = self._parts, {}
+        for key, entry in inventory.entries.items():
+            kept = before.get(key)
+            if kept is None or kept[0] != entry:
+                part = devices_pb2.Inventory()
+                _add_device(part, entry)
+                kept = entry, part.SerializeToString(deterministic=True)
+            self._parts[key] = kept
+        rest = devices_pb2.Inventory()
+        _add_rest(rest, inventory)
+        parts = (part for _, part in self._parts.values())
+        return b"".join([*parts, rest.SerializeToString(deterministic=True)])
 
 
 def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     """The whole inventory as a message."""
     message = devices_pb2.Inventory()
     for entry in inventory.entries.values():
-        known = message.devices.add(
-            resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
-        )
-        _fill_device(known.device, entry.device)
+        _add_device(message, entry)
+    _add_rest(message, inventory)
+    return message
+
+
+def _add_device(message: devices_pb2.Inventory, entry: Entry) -> None:
+    known = message.devices.add(
+        resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
+    )
+    _fill_device(known.device, entry.device)
+
+
+def _add_rest(message: devices_pb2.Inventory, inventory: Inventory) -> None:
     for vendor, platform in inventory.platforms.items():
         _fill_facts(message.platforms[vendor].attributes, platform.facts)
         message.platforms[vendor].paths.extend(map(_path_message, platform.paths))
     message.vendor_options.update(inventory.vendor_options)
-    return message
 
 
 def inventory_of(message: devices_pb2.Inventory) -> Inventory:

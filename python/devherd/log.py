@@ -2,12 +2,54 @@
 
 import json
 import logging
+import os
+import re
 import sys
 import time
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LIBRARIES = ("asyncio", "grpc")
 """Libraries whose debug lines are left out."""
+
+
+_PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
+"""Of syslog(3), by the name of a level."""
+_OF_TEXT = re.compile(rb"\S+Z (?P<level>[A-Z]+) +(?P<text>.*)", re.DOTALL)
+_OF_JSON = re.compile(rb'\{"time": "[^"]*", "level": "(?P<level>[a-z]+)", .*', re.DOTALL)
+
+
+def is_journal(descriptor: int) -> bool:
+    """True if systemd's journal reads the descriptor (systemd.exec(5), `$JOURNAL_STREAM`)."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def for_journal(lines: bytes) -> bytes:
+    """Lines of logs with their priority in front, as sd-daemon(3) has it; the journal has the time.
+
+    A line that is none of a log, as those of a traceback, has the priority of the one before.
+    """
+    made, priority = [], b""
+    for line in lines.splitlines(keepends=True):
+        of_text, of_json = _OF_TEXT.match(line), _OF_JSON.match(line)
+        if found := of_text or of_json:
+            number = _PRIORITIES.get(found["level"].decode().upper())
+            priority = b"" if number is None else b"<%d>" % number
+        made.append(priority + (of_text["text"] if of_text else line))
+    return b"".join(made)
+
+
+class _Journal:
+    """A stream to the journal, for `logging`."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(for_journal(text.encode(errors="replace")).decode(errors="replace"))
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 class _TextFormatter(logging.Formatter):
@@ -44,7 +86,7 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
 
 def configure(process: str, level: str, log_format: str) -> None:
     """Send this process's log to stderr; `process` is its name in supervisorctl."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_Journal() if is_journal(2) else sys.stderr)
     handler.setFormatter(_JsonFormatter(process) if log_format == "json" else _TextFormatter(process))
     handler.addFilter(_is_worth_a_line)
     root = logging.getLogger()
@@ -54,6 +96,25 @@ def configure(process: str, level: str, log_format: str) -> None:
     if level == "debug":
         for library in _LIBRARIES:
             logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def as_json(line: bytes, process: str) -> bytes:
+    """A line that a library wrote past the log, as an object of the log."""
+    text = line.decode(errors="replace").rstrip("\n")
+    record = logging.LogRecord("devherd", logging.WARNING, "", 0, "%s", (text,), None)
+    return f"{_JsonFormatter(process).format(record)}\n".encode()
+
+
+def fail(error: Exception) -> None:
+    """Write the last line of a process that ends for an error: `devherd: …`, as the log is written."""
+    line = f"devherd: {error}"
+    handlers = logging.getLogger().handlers
+    if os.environ.get("DEVHERD_LOG_FORMAT") == "json" or any(
+        isinstance(each.formatter, _JsonFormatter) for each in handlers
+    ):
+        record = logging.LogRecord("devherd", logging.ERROR, "", 0, "%s", (line,), None)
+        line = _JsonFormatter("supervisor").format(record)
+    print(f"<3>{line}" if is_journal(2) else line, file=sys.stderr)  # noqa: T201 - the command's own error line
 
 
 def about(**fields: str) -> None:

@@ -29,6 +29,8 @@ BEAT_PERIOD_SECONDS = 1.0
 _MEMORY_NAME = "devherd-heartbeats"
 SILENCE_LIMIT_SECONDS = 10.0
 """The supervisor replaces a child whose heartbeat is older. Of a supervisor with an older one, the exporter says so."""
+SOURCE_MARK = "DEVHERD_SOURCE_PROCESS"
+"""In the environment of an operator's program, and so of all that it starts: the process of the source."""
 HOLDERS = "holders"
 """The process that asks the kubelet which pods hold devices, and the scanner's request for it."""
 YIELD = signal.SIGUSR1

@@ -299,6 +299,11 @@ class Settings:
         return self.run_dir / "supervisord.conf"
 
     @property
+    def reserve_file(self) -> Path:
+        """Room that is given up when the run directory is full."""
+        return self.run_dir / "reserve"
+
+    @property
     def own_names(self) -> set[str]:
         """The names of all files and directories of an instance in its run directory."""
         paths = (
@@ -328,6 +333,7 @@ class Settings:
             self.lock_file,
             self.standby_file,
             self.driver_restart_file,
+            self.reserve_file,
         )
         return {path.name for path in paths}
 

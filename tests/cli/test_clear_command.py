@@ -72,6 +72,14 @@ def test_what_stands_on_a_card_that_sleeps_is_taken_back(run_dir):
     assert stated(run_dir) == [("boot-1", "GPU-0", "operator", "off-bus")]
 
 
+def test_what_is_worse_than_it_was_in_this_boot_is_taken_back(run_dir):
+    """An operator has changed the cable or the switch: that is how it shall be."""
+    slow = health_pb2.Held(source="rdma-rate", reason="link-degraded", file="/sys/rate", count=1)
+    outcome = cleared(run_dir, "link-degraded", slow)
+
+    assert outcome.stdout == "example.com/gpu GPU-0: link-degraded is cleared\n"
+
+
 def test_what_stands_while_it_is_seen_cannot_be_taken_back(run_dir):
     """It would be seen again in a second."""
     outcome = cleared(run_dir, "node-missing", MISSING)

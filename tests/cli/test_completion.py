@@ -6,24 +6,33 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from command_line import devherd
 
+from devherd import spool
 from devherd.cli.commands import COMMANDS
 from devherd.cli.reference import EXIT_CODES, references
 from devherd.errors import ExitCode
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
 
 MANUAL = Path(__file__).parents[2] / "docs/devherd.1"
 
 
-def offered(words: list[str], directory: Path) -> list[str]:
+COMMAND_DIRECTORY = Path(sys.executable).parent
+
+
+def offered(words: list[str], directory: Path, line: str = "") -> list[str]:
     """What bash offers after these words, the last of which is being typed."""
     script = f"""
         source {directory}/completion
         COMP_WORDS=({" ".join(f"'{word}'" for word in words)}) COMP_CWORD={len(words) - 1}
+        COMP_LINE='{line or " ".join(words)}'
+        COMP_POINT=${{#COMP_LINE}} PATH={COMMAND_DIRECTORY}:$PATH
         _devherd devherd '{words[-1]}' '{words[-2]}'
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
@@ -72,6 +81,45 @@ def in_bash(tmp_path_factory):
 def test_bash_completes_commands_options_and_values(in_bash, words, wanted):
     """By the real bash."""
     assert sorted(offered(words, in_bash)) == sorted(wanted)
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """That of an instance with two resources."""
+    devices = [spool_pb2.Device(id="0000:03:00.0"), spool_pb2.Device(id="0000:83:00.0")]
+    offers = [spool_pb2.Offer(name="amd.com/gpu", devices=devices), spool_pb2.Offer(name="nvidia.com/gpu")]
+    settings = Settings(run_dir=tmp_path)
+    spool.write(settings.offers_file, spool_pb2.Offers(offers=offers))
+    children = [spool_pb2.Child(name=name) for name in ("scanner", "resource:amd.com_gpu")]
+    spool.write(settings.children_file, spool_pb2.Children(children=children))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        (["explain", ""], ["amd.com/gpu", "nvidia.com/gpu"]),
+        (["cordon", "amd.com/gpu", "0000:8"], ["83:00.0"]),
+        (["explain", "nvidia.com/gpu", ""], []),
+        (["ctl", "re"], ["restart", "reload"]),
+        (["ctl", "restart", "am"], ["amd.com/gpu"]),
+        (["ctl", "tail", "s"], ["scanner"]),
+        (["ctl", "stop", "resource:a"], ["amd.com_gpu"]),
+    ],
+)
+def test_bash_completes_actions_programs_resources_and_devices_of_the_instance(in_bash, run_dir, typed, wanted):
+    """Defect: `ctl` was offered options only. Bash takes what follows a `:` for a word of its own."""
+    command, *rest = typed
+    words = ["devherd", command, f"--run-dir={run_dir}", *rest]
+    *others, last = words
+    split = [*others, *(part for part in re.split("(:)", last) if part)] if ":" in last else words
+    assert sorted(offered(split, in_bash, " ".join(words))) == sorted(wanted)
+
+
+def test_presets_of_nodes_and_the_options_of_no_command_are_completed(in_bash):
+    """They are known when the script is made."""
+    assert "nvidia-8" in offered(["devherd", "sim", "node", "--spec", "nvidia-"], in_bash)
+    assert offered(["devherd", "--"], in_bash) == ["--help", "--version"]
 
 
 def test_in_bash_every_command_and_every_option_is_known(in_bash):

@@ -87,6 +87,7 @@ def test_a_program_or_file_that_cannot_be_used_on_this_host_is_told(tmp_path):
     script, path = tmp_path / "check", tmp_path / "config.yaml"
     match = "match: {id: '*'}"
     path.write_text(
+        f"web_config: {tmp_path}/web.yml\n"
         "simulated: [{name: a.example/x, count: 1}]\nhealth:\n  external:\n"
         f"    - {{name: a, {match}, command: [{tmp_path}/none]}}\n"
         f"    - {{name: b, {match}, command: [{script}]}}\n"
@@ -106,11 +107,13 @@ def test_a_program_or_file_that_cannot_be_used_on_this_host_is_told(tmp_path):
         f"command: {open_to_all}",
         f"file: {tmp_path}/none cannot be read: No such file or directory",
     ]
-    assert [line.partition("].")[2] for line in bad.stderr.splitlines()[:-1]] == [
+    first, *others, _ = bad.stderr.splitlines()
+    assert first.endswith(f":1:13: web_config: `{tmp_path}/web.yml` is not there — devherd does not start without it")
+    assert [line.partition("].")[2] for line in others] == [
         f"{each} — without it, it reports nothing on this host" for each in told
     ]
     assert f"{script} cannot be started: Permission denied" in not_executable.stderr
-    assert not_executable.stderr.endswith("devherd: warnings: 3\n")
+    assert not_executable.stderr.endswith("devherd: warnings: 4\n")
 
 
 def test_a_rule_that_matches_no_device_of_this_host_is_told_unless_it_may(tmp_path):

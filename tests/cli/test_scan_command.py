@@ -1,13 +1,18 @@
 """`devherd scan`: the contract's JSON, the same as YAML, a table for people, and why."""
 
 import json
+import os
 import subprocess
+import termios
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 from command_line import COMMAND, devherd
+
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 SCHEMA = json.loads(Path(__file__).with_name("scan.schema.json").read_text())
 
@@ -90,6 +95,31 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
     assert sum("/dev/null:/dev/nothing" in line for line in lines) == 1
     assert sum("/dev/absent" in line and "no device matches" in line for line in lines) == 1
     assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
+
+
+def test_the_table_fits_a_terminal_of_80_columns(tmp_path):
+    """Defect: it was 140 wide, and the terminal wrapped each line. What is left out is said."""
+    SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
+    ours, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    command = [*COMMAND, "scan", "--host-root", tmp_path / "node"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "dumb"}
+    done = subprocess.run(command, stdout=terminal, env=environment, timeout=60, check=True)
+    os.close(terminal)
+    lines = os.read(ours, 1 << 16).decode().splitlines()
+    os.close(ours)
+    assert done.returncode == 0
+    assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA"]
+    assert max(map(len, lines)) <= 80
+    assert "… the screen is too narrow for WHAT A CONTAINER GETS" in lines
+
+
+def test_a_view_whose_pipe_is_closed_ends_as_a_program_in_a_pipe_does(config):
+    """Defect: rich ended the program with 1, as if there were a problem: `devherd demo | head`."""
+    view = subprocess.Popen([*COMMAND, "scan", "--watch", "--config", config], stdout=subprocess.PIPE)
+    assert view.stdout.readline()
+    view.stdout.close()
+    assert view.wait(60) == 141
 
 
 def test_brackets_in_a_name_are_shown_as_they_are(tmp_path):

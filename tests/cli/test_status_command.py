@@ -1,6 +1,7 @@
 """`devherd status`: what an instance's files say, as a table and as JSON, and that there is no instance."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -22,8 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd import spool
+from devherd.cli import status_table
+from devherd.cli.cordon import unwritable
 from devherd.config.resolved import Config
+from devherd.instance import read
 from devherd.instance.files import announce_standby, instance_of, open_standby_file
+from devherd.instance.read import read_instance
 from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import (
     Address,
@@ -495,3 +500,20 @@ def test_the_run_directory_may_come_from_the_config_file(run_dir, tmp_path):
     config.write_text(f"run_dir: {run_dir}\nkubelet_dir: {run_dir}/kubelet\n")
 
     assert "example.com/gpu" in devherd("status", "--config", config).stdout
+
+
+def test_a_full_run_directory_is_named_as_that_and_is_a_problem(run_dir, monkeypatch):
+    """Defect: processes were said to be stopped that were not, by files that nobody could write any more."""
+    settings = Settings(run_dir=run_dir)
+    assert read_instance(settings).full_directory is None
+    monkeypatch.setattr(read, "FULL_BYTES", 1 << 62)
+    herd = read_instance(settings)
+    shown = [str(part) for part in status_table.parts(herd, None)]
+    assert f"the run directory {run_dir} is full: what is shown here may be old; make room there" in shown
+    assert status_table.has_problem(herd, [])
+
+
+@pytest.mark.parametrize(("number", "cure"), [(errno.ENOSPC, "make room there"), (errno.EACCES, "use sudo")])
+def test_what_cannot_be_written_has_the_cure_of_its_cause(number, cure):
+    """Defect: `devherd cordon` on a full disk said `use sudo`."""
+    assert unwritable("cannot write", OSError(number, "x")).cure == cure

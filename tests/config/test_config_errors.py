@@ -145,3 +145,18 @@ def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path):
 
     with pytest.raises(UsageError, match="not a regular file"):
         load({"config": str(path)}, {})
+
+
+def test_aliases_that_explode_are_refused_and_those_that_repeat_a_little_are_not():
+    """Defect: 18 kB of them took minutes and 878 MB before anything was said."""
+    lists = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))
+    assert errors_of(f"a0: &a0 [x]\n{lists}\n") == [
+        "c.yaml:1:1 — aliases (`*name`) repeat too much — write at most 100000 values by them"
+    ]
+    rules = "\n".join(f"- {{match: *gpus, name: example.com/gpu-{n}}}" for n in range(300))
+    valid("c.yaml", f"resources:\n- match: &gpus {{vendor: nvidia}}\n{rules}\n")
+
+
+def test_a_duration_may_be_given_in_days():
+    """A week of them is said as people say it."""
+    assert valid("c.yaml", "health: {forget_after: 7d}\n").health.forget_after == 7 * 86_400

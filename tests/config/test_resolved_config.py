@@ -17,7 +17,7 @@ WRITTEN = """
 host_root: /host
 cdi_dir: /etc/cdi
 listen: ""
-exporter: {device_metrics: physical}
+exporter: {device_metrics: all}
 scan: {period: 7s, events: false, probe_timeout: 250ms}
 health:
   {kernel_log: {optional: [mlx5-unrecoverable], rules: [{name: mine, contains: nvme, pattern: "^nvme (?P<bdf>.*) is"}]},
@@ -98,7 +98,7 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         "nvidia": sections.VendorOptions(enabled=True, preferred_shared="packed"),
         "rdma": sections.VendorOptions(enabled=False),
     }
-    assert config.exporter == sections.ExporterOptions(device_metrics="physical")
+    assert config.exporter == sections.ExporterOptions(device_metrics="all")
     assert config.mps_root == "/run/mps"
     assert config.resources == [
         sections.ResourceRule(

@@ -13,7 +13,7 @@ from devherd.config.resolved import Config, read_resolved, write_resolved
 from devherd.config.sections import ExporterOptions
 from devherd.counters import HEALTH_CHANGES, XIDS
 from devherd.exporter import declarations
-from devherd.exporter.metrics import device_families
+from devherd.exporter.metrics import counter_families, device_families
 from devherd.instance.read import Herd
 from devherd.instance.read import read_instance as instance_of
 from devherd.proto import health_pb2
@@ -68,8 +68,8 @@ ILL = {f"GPU-1::{number}" for number in range(3)}
                 "info": REPLICAS,
                 "unhealthy_reason": ILL,
                 "warning": ILL,
-                "health_changes_total": REPLICAS,
-                "xids_total": ILL,
+                "health_changes_total": {"GPU-1", "GPU-2"},
+                "xids_total": {"GPU-1"},
             },
         ),
         (
@@ -124,6 +124,33 @@ def test_a_physical_device_is_held_once_by_each_container_that_has_replicas_of_i
     ]
 
 
+@pytest.mark.parametrize("of_devices", ["all", "physical", "faults", "none"])
+def test_allocated_replicas_are_counted_as_the_kubelet_counts_them(of_devices):
+    """So that they can be taken from `devherd_devices`; nothing is said while the kubelet does not answer."""
+
+    def allocated(held):
+        [family] = [each for each in device_families(Herd([SHARED]), held, of_devices) if "s_allocated" in each.name]
+        return {sample.labels["health"]: sample.value for sample in family.samples}
+
+    assert allocated(HELD | {(SHARED.name, "GPU-2::1"): TWO}) == {"Healthy": 1, "Unhealthy": 3}
+    assert allocated({}) == {"Healthy": 0, "Unhealthy": 0}
+    assert allocated(None) == {}
+
+
+def test_a_node_with_shared_devices_has_few_series_more_than_one_without():
+    """8 GPUs, each for ten containers: once 833 series."""
+    gpus = [Device(id=f"GPU-{number}") for number in range(8)]
+    shared = [Device(id=gpu.id, replicas=10) for gpu in gpus]
+
+    def series(devices, of_devices="physical"):
+        herd = Herd([Offer(name="a.b/gpu", vendor="nvidia", devices=devices)])
+        families = [*device_families(herd, {}, of_devices), *counter_families(herd, of_devices)]
+        return sum(len(family.samples) for family in families)
+
+    assert series(shared) == series(gpus)
+    assert series(shared, "all") == series(gpus) + 2 * 8 * 9, "only health and facts are said of each replica"
+
+
 COUNTS = [
     health_pb2.Count(pci_address="0000:3b:00.0", name="ecc-errors", kind="corrected", number=70),
     health_pb2.Count(pci_address="0000:3b:00.0", name="pcie-replays", number=5),
@@ -134,7 +161,7 @@ COUNTS = [
 
 @pytest.mark.parametrize(
     ("of_devices", "ids_shown"),
-    [("all", {"MIG-1", "MIG-2::0", "MIG-2::1"}), ("physical", {"MIG-1", "MIG-2"}), ("faults", set()), ("none", set())],
+    [("all", {"MIG-1", "MIG-2"}), ("physical", {"MIG-1", "MIG-2"}), ("faults", set()), ("none", set())],
 )
 def test_what_a_card_has_counted_is_shown_for_each_device_on_it(of_devices, ids_shown):
     """Of a MIG device, those of its GPU; nothing of cards that no resource has, nor in words of tomorrow."""

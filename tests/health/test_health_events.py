@@ -310,3 +310,19 @@ def test_a_gpu_of_i915_that_hung_just_before_a_restart_is_warned_of(restarted_af
     told(after, 10 + restarted_after, (hang, 9 + restarted_after))
     assert told(after, 20 + restarted_after) == Verdict((WEDGED,))
     assert told(after, 1_000, evidence=[(Evidence.REBOUND, 999)]) == FINE
+
+
+def test_a_hang_of_i915_whose_end_may_have_been_missed_is_over_after_ten_quiet_minutes():
+    """Without a restart between nobody can have missed it: the GPU is lost until its driver is bound again."""
+    hang = Finding(source=WEDGED, reason=WEDGED, file="/sys/card", value=HANGING)
+    policy = Policy(3)
+    told(policy, 10, (hang, 1))
+    assert told(policy, 5_000) == Verdict((WEDGED,))
+
+    policy = Policy(3)
+    told(policy, 10, (hang, 1))
+    after = started_again(policy, 11)
+    [held] = message_of(after, at(12)).verdicts[0].held
+    assert held.taken_back_by.endswith(", or 600 s without another event")
+    assert told(after, 600) == Verdict((), (WEDGED,))
+    assert told(after, 602) == FINE

@@ -75,12 +75,22 @@ FORMS = [
     (
         "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
         "nvidia-sxid-fatal",
-        {"value": "20034"},
+        {"pci_address": "0000:c1:00.0", "link": 30, "value": "20034"},
     ),
     (
         "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44 Minion Link DLREQ interrupt",
         "nvidia-sxid",
-        {"value": "22013"},
+        {"pci_address": "0000:04:00.0", "link": 44, "value": "22013"},
+    ),
+    (
+        "nvidia-nvswitch0: SXid (PCI:0000:C1:00.0): 26007, Fatal, SOE EXTERR",
+        "nvidia-sxid-fatal",
+        {"pci_address": "0000:c1:00.0", "value": "26007"},
+    ),
+    (
+        "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 12033, Severity 1 Engine instance 00 Sub-engine instance 00",
+        "nvidia-sxid",
+        {"pci_address": "0000:c3:00.0", "value": "12033"},
     ),
     ("amdgpu 0000:03:00.0: amdgpu: GPU reset(1) failed", "amdgpu-reset-failed", {"pci_address": "0000:03:00.0"}),
     (
@@ -172,6 +182,7 @@ NOTHING = {
     "uuid": "",
     "gpu_instance": None,
     "compute_instance": None,
+    "link": None,
     "xid": "",
     "value": "",
 }

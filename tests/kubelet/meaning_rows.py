@@ -23,6 +23,7 @@ from devherd import spool
 from devherd.reasons.registry import ALL_AT_ONCE, HANGING, MEANINGS, Meaning
 from devherd.sources.nvml.findings import IN_MIG_MODE
 from devherd_sim.node import faults
+from devherd_sim.node.nvidia import switch_ports
 
 [MADE_BY_THE_RUNTIME] = MEANINGS["scan", "node-missing"].by_value
 """The value for GPUs of which none has its node."""
@@ -82,6 +83,13 @@ def report(text: str) -> Step:
         spool.replace(bed.herd.directory / "report.jsonl", bed.text(text, device).encode())
 
     return write
+
+
+def a_link_of_it_fails(bed: Bed, device: Device) -> None:
+    """As the switch at the other end of its first link tells."""
+    switch, _, port = switch_ports(bed.node.nvidia.addresses().index(device.address))["0"].partition("/")
+    text = f"nvidia-nvswitch0: SXid (PCI:{switch}): 24007, Fatal, Link {int(port):02} sourcetrack timeout error (First)"
+    faults.inject(bed.node, "kernel-log", device.address, text)
 
 
 def every_amd_gpu_is_ill(bed: Bed, _device: Device) -> None:
@@ -204,6 +212,7 @@ ROWS = [
         BOUND_ANEW,
         of_all=True,
     ),
+    Row("kernel-log", "nvlink-fatal", GPU, a_link_of_it_fails, BOUND_ANEW),
     Row("devlink", "firmware", RDMA, **of_fault("firmware")),
     Row(
         "devlink",

@@ -1,7 +1,7 @@
 """What is told of devices: what differs from what was told, once, in messages of bounded length."""
 
 from devherd.kubernetes.condition import condition
-from devherd.kubernetes.objects import LONGEST_MESSAGE, changes, message_of, reasons_of
+from devherd.kubernetes.objects import LONGEST_MESSAGE, changes, message_of, reasons_of, ticket_of
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 
@@ -37,6 +37,26 @@ def test_what_was_told_is_not_told_again_unless_its_reasons_change():
     assert told(gpus(1), gpus(1)) == []
     assert told(gpus(1), gpus(1, reason="off-bus")) == ["nvidia.com/gpu: Unhealthy: GPU-1 (off-bus)"]
     assert told(gpus(2), gpus(of=1)) == []
+
+
+WAY_BACK = "a reset of the GPU"
+FACTS = {"model": "NVIDIA H100", "pci_address": "0000:17:00.0", "slot": "3", "serial": "1650", "minor": "1"}
+
+
+def test_the_event_of_one_device_reads_as_a_ticket():
+    """The driver's words, where it is, who has it, what takes it back; of several there is no room for that."""
+    held = health_pb2.Held(reason="xid", detail="GPU has fallen off the bus", taken_back_by=WAY_BACK)
+    verdict = health_pb2.Verdict(vendor="nvidia", device="GPU-1", held=[held])
+    [one], [several] = changes({}, [gpus(1)], [verdict]), changes({}, [gpus(1, 2)], [verdict])
+    [well] = changes(reasons_of([gpus(1)]), [gpus()], ())
+
+    assert message_of(one, one.devices, ticket_of(one, FACTS, ["work/train-0"])) == (
+        "nvidia.com/gpu: Unhealthy: GPU-1 (xid: GPU has fallen off the bus)"
+        "; NVIDIA H100, PCI address 0000:17:00.0, slot 3, serial 1650; held by work/train-0"
+        "; taken back by a reset of the GPU"
+    )
+    assert ticket_of(one, {}, []) == f"; taken back by {WAY_BACK}"
+    assert (ticket_of(several, FACTS, ["a/b"]), ticket_of(well, FACTS, ["a/b"])) == ("", "")
 
 
 def test_a_message_has_the_length_that_the_api_server_takes():

@@ -68,7 +68,10 @@ def test_a_pod_that_holds_an_unhealthy_device_is_told_and_of_pods_the_metadata_a
     held.start()
     held.until(lambda: len(told(held)) == 2, "node and pod are told")
 
-    assert told(held) == [("Node", "node-1", "DeviceUnhealthy", ILL), ("Pod", "one", "DeviceUnhealthy", ILL)]
+    assert told(held) == [
+        ("Node", "node-1", "DeviceUnhealthy", f"{ILL}; held by work/one"),
+        ("Pod", "one", "DeviceUnhealthy", ILL),
+    ]
     assert held.server.events[1]["metadata"]["namespace"] == "work"
     assert held.server.events[1]["involvedObject"]["uid"] == "uid-of-one"
     [kind] = {accepted for _, path, accepted in held.server.calls if "/pods/" in path}

@@ -1,7 +1,11 @@
 """Events before a small API server: what is told once, later, counted, and not at all."""
 
+import os
+import time
+
 from devherd import spool
-from devherd.proto.spool_pb2 import DriverRestart
+from devherd.instance.files import announce_standby, open_standby_file
+from devherd.proto.spool_pb2 import DriverRestart, Standby
 
 GPU = "nvidia.com/gpu"
 
@@ -44,6 +48,23 @@ def test_a_restart_for_a_newer_driver_is_told_once_by_the_instance_after_it(clie
     client.start()
     client.offer(GPU, a="xid")
     client.until_told(said, "nvidia.com/gpu: Unhealthy: a (xid)")
+
+
+def test_an_instance_that_stands_by_for_longer_than_a_roll_out_takes_is_told_once(client):
+    """Defect: the pod of a second release was Ready, served nothing, and nothing said so."""
+    client.configure(events=True)
+    announced = open_standby_file(client.settings.standby_file)
+    assert announce_standby(announced, Standby(version="0.2.0", revision="def", since=time.time() - 660))
+    client.start()
+    client.offer(GPU, a="")
+    client.until(lambda: client.server.events, "an Event")
+    client.offer(GPU, a="xid")
+    client.until(lambda: len(client.server.events) == 2, "another one")
+    os.close(announced)
+
+    first, _ = client.server.events
+    assert (first["type"], first["reason"], first["involvedObject"]["name"]) == ("Warning", "SecondInstance", "node-1")
+    assert first["message"].startswith("devherd 0.2.0 (def) stands by beside the one that serves: two instances are")
 
 
 def test_while_nothing_can_be_told_what_comes_to_nothing_is_not_told(client):

@@ -1,6 +1,7 @@
 """One attempt, as a process of its own, before a library with NVML's interface that says what a test wants."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def gpu(number, **values):
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
         "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "nvlinks": {}, "switch_links": 0, "fabric_clique": None,
+        "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {}, "fabric_clique": None,
     } | values  # fmt: skip
 
 
@@ -128,6 +129,55 @@ def test_nvlinks_to_gpus_and_to_switches_are_told_apart(stub):
     told = facts(stub)
     assert told["gpus"] == [gpu(0, nvlinks={address(1): 4}, switch_links=6), gpu(1, nvlinks={address(0): 4})]
     assert told["problems"] == []
+
+
+LINKS_OF_AN_H100 = """
+    Link 0: Remote Device 00000000:07:00.0: Link 46
+    Link 1: Remote Device 00000000:07:00.0: Link 47
+    Link 2: Remote Device 00000000:06:00.0: Link 2
+    Link 3: Remote Device 00000000:06:00.0: Link 3
+    Link 8: Remote Device 00000000:05:00.0: Link 46
+    Link 12: Remote Device 00000000:08:00.0: Link 34
+    Link 17: Remote Device 00000000:08:00.0: Link 39
+"""
+"""GPU 0 in the output of `nvidia-smi nvlink -R` in github.com/NVIDIA/nccl issue 1182, without 11 of its 18 links."""
+
+
+@pytest.mark.parametrize("tells_type", [True, False])
+def test_the_switch_and_its_port_at_the_other_end_of_each_link_are_told(stub, tells_type):
+    """As nvidia-smi tells them, which asks the same; also by a driver that does not tell what is at the other end."""
+    ends = re.findall(r"Link (\d+): Remote Device 0000(\S+): Link (\d+)", LINKS_OF_AN_H100)
+    stub.gpu(0)
+    for link, switch, port in ends:
+        stub.say("link", gpu=0, link=link, type=2, pci=f"0000{switch}").field(0, 146, int(port), link=int(link))
+    if not tells_type:
+        stub.say("fail", "nvmlDeviceGetNvLinkRemoteDeviceType", 3)
+    stub.write()
+    told = facts(stub)
+    expected = {link: f"{switch}/{port}" for link, switch, port in ends}
+    assert told["gpus"] == [gpu(0, switch_links=7, switch_ports=expected)]
+    assert expected["17"] == "0000:08:00.0/39"
+
+
+@pytest.mark.parametrize("lacks", ["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetFieldValues"])
+def test_a_link_to_a_switch_that_has_no_address_or_no_number_there_counts_all_the_same(stub, lacks):
+    """The switches of a GB200 are no PCI functions of its host: no failure."""
+    stub.gpu(0).links(0, 0, 18, type=2, pci="0000:07:00.0").say("fail", lacks, 3).write()
+    told = facts(stub)
+    assert (told["gpus"], told["problems"]) == ([gpu(0, switch_links=18)], [])
+
+
+def test_where_a_link_leads_is_still_known_when_it_is_down(stub):
+    """The fatal SXid that takes it down may be read after it: only the next boot, or another GPU there, ends that."""
+    stub.gpu(0).say("link", gpu=0, link=3, type=2, pci="0000:07:00.0").field(0, 146, 41, link=3).write()
+    before = session.Answer().begun({"boot_id": "1"}).succeeded(facts(stub))
+    stub.forget("link").write()
+    for asking, expected in [({"boot_id": "1"}, {"3": "0000:07:00.0/41"}), ({"boot_id": "2"}, {})]:
+        after = before.begun(asking).succeeded(facts(stub))
+        assert [one["switch_ports"] for one in after.facts["gpus"]] == [expected]
+    stub.forget("gpu").gpu(0, uuid="GPU-other").write()
+    after = before.begun({"boot_id": "1"}).succeeded(facts(stub))
+    assert [one["switch_ports"] for one in after.facts["gpus"]] == [{}]
 
 
 def test_nvlinks_to_a_processor_are_no_links_to_a_gpu(stub):

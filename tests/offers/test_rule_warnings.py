@@ -127,3 +127,15 @@ def test_a_node_that_a_generic_device_and_a_vendors_have_is_told_once():
     ]
     left_out = {"resources": [{"match": {"vendor": "nvidia"}, "advertise": False}]}
     assert told(left_out, *GPUS, generic) == []
+
+
+def test_one_resource_of_several_vendors_is_told():
+    """Defect: a rule whose `vendor` was commented out made one resource of every device, without a word."""
+    amd = Device(vendor="amd", id="amd-0", resource_name="amd.com/gpu")
+    both = [{"match": {"vendor": vendor}, "name": "a.example/gpu"} for vendor in ("nvidia", "amd")]
+    for resources in ([{"match": {}, "name": "a.example/gpu"}], both):
+        [warning] = told({"resources": resources}, *GPUS, amd)
+        assert warning.startswith(
+            "resources: `a.example/gpu` is one resource of devices of amd, nvidia, and a pod gets"
+        )
+    assert told({"resources": both}, *GPUS) == [f"resources[1]: {NONE_OF_TWO}"]

@@ -32,7 +32,10 @@ def verdict_on(recorded, directory) -> Verdict:
     events, _, _ = reader.drain(1000)
     reader.close()
     address = Fact("text", recorded["device"], "/sys")
-    device = Device(vendor=recorded["vendor"], card=recorded["device"], id="it", facts={"pci_address": address})
+    facts = {"pci_address": address} | {
+        name: Fact("text", text, "NVML") for name, text in recorded.get("facts", {}).items()
+    }
+    device = Device(vendor=recorded["vendor"], card=recorded["device"], id="it", facts=facts)
     policy = Policy(1)
     seen = KernelLogSource().match(events, rules, [Entry(device, "example.com/it")], 1).seen
     policy.note(seen, Now(1_000_000.0, 200.0, "boot-1"))

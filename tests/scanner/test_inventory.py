@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from devherd import inventory as inventory_module
 from devherd._native import Device, Fact, Finding, HostPath, NotExamined, Platform, Problem
-from devherd.inventory import Inventory, inventory_of, message_of
+from devherd.inventory import DevicesFile, Inventory, inventory_of, message_of
 from devherd.proto import devices_pb2
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
@@ -201,3 +202,31 @@ def test_what_a_vendor_has_in_common_stays_while_it_cannot_be_looked_at():
     assert inventory.platforms == {"intel-fpga": platform}
     inventory.observe(FakeScan(vendors=[]), 2.0, 300.0)
     assert inventory.platforms == {}
+
+
+def test_of_the_file_only_the_part_of_a_device_that_has_changed_is_made_again(tmp_path, monkeypatch):
+    """The file is the same as if all of it were: also when a device goes, and when what all have in common changes."""
+    made = []
+    add = inventory_module._add_device
+    monkeypatch.setattr(
+        inventory_module, "_add_device", lambda message, entry: (made.append(entry.device.id), add(message, entry))
+    )
+    file = DevicesFile(tmp_path / "devices.pb")
+    ports = {name: Device(vendor="intel-fpga", id=name, card=name, resource_name=CRYPTO) for name in "abc"}
+    inventory = Inventory()
+    common = Platform(facts={"version": Fact("text", "1", "/sys")}, paths=[])
+
+    def made_after(devices: list[Device], **more) -> list[str]:
+        inventory.observe(FakeScan(devices, **more), 0.0, 0.0)
+        made.clear()
+        file.write(inventory)
+        again = list(made)
+        assert (tmp_path / "devices.pb").read_bytes() == message_of(inventory).SerializeToString(deterministic=True)
+        return again
+
+    assert made_after(list(ports.values())) == ["a", "b", "c"]
+    assert made_after(list(ports.values()), platforms={"intel-fpga": common}) == []
+    ports["b"] = Device(vendor="intel-fpga", id="b", card="b", resource_name=CODEC)
+    assert made_after(list(ports.values())) == ["b"]
+    assert made_after([ports["c"], ports["a"]]) == []
+    assert made_after(list(ports.values())) == ["b"]

@@ -8,6 +8,7 @@ import offered
 import pytest
 
 from devherd import counters, history, spool
+from devherd.config.host import NVML_ANSWER
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, spool_pb2
@@ -251,6 +252,85 @@ def test_an_sxid_is_a_warning_for_every_gpu(node):
     assert list(node.hear().words().values()) == [["fabric", "fabric-fatal"]] * 8
     node.log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510")
     assert list(node.hear().words().values()) == [["fabric"]] * 8
+
+
+def fatal_sxid(node: Node, port: str) -> None:
+    """As recorded in tests/recorded/kernel_log.toml, at a port of a switch."""
+    switch, _, link = port.partition("/")
+    node.log.write(
+        f"nvidia-nvswitch0: SXid (PCI:{switch}): 24007, Fatal, Link {int(link):02} sourcetrack timeout error"
+    )
+
+
+def ports_of(node: Node, gpu: int) -> list[str]:
+    """The ports of switches that the links of a GPU lead to, as NVML tells on that node."""
+    answer = json.loads((node.node.root / NVML_ANSWER).read_text())
+    return list(answer["facts"]["gpus"][gpu]["switch_ports"].values())
+
+
+def test_a_fatal_sxid_condemns_the_gpu_at_that_link_and_warns_of_all(tmp_path):
+    """NVML tells which it is; what ends it for the others ends it for that one."""
+    node = Node(tmp_path, "nvidia-8-nvswitch").start()
+    first, other = node.addresses[2], node.addresses[5]
+    fatal_sxid(node, ports_of(node, 2)[4])
+    words = node.hear().words()
+    uuids = {entry.device.card: key[2] for key, entry in node.round.pipeline.inventory.entries.items()}
+    assert words.pop(uuids[first]) == ["nvlink-fatal", "fabric-fatal"]
+    assert list(words.values()) == [["fabric-fatal"]] * 7
+    details = {held.finding.detail for held in node.round.pipeline.policy.held_against(("nvidia", other, uuids[other]))}
+    assert all(detail.endswith(f"(this link leads to the GPU at {first})") for detail in details)
+    node.log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510")
+    assert node.hear().words() == {}
+
+
+def test_an_sxid_that_is_not_fatal_names_the_gpu_and_condemns_none(tmp_path):
+    """A warning for all, as without NVML."""
+    node = Node(tmp_path, "nvidia-8-nvswitch").start()
+    switch, _, link = ports_of(node, 7)[0].partition("/")
+    node.log.write(f"nvidia-nvswitch0: SXid (PCI:{switch}): 20009, Non-fatal, Link {int(link):02} RX Short Error Rate")
+    assert list(node.hear().words().values()) == [["fabric"]] * 8
+    details = {held.finding.detail for _, all_held in node.round.pipeline.policy.all_held() for held in all_held}
+    assert {detail.partition(" (this")[2] for detail in details} == {f" link leads to the GPU at {node.addresses[7]})"}
+
+
+def test_a_fatal_sxid_at_a_link_between_switches_condemns_no_gpu(tmp_path):
+    """A trunk link of a DGX-2: no GPU is at its other end. The same for a text that names no link."""
+    node = Node(tmp_path, "nvidia-8-nvswitch").start()
+    fatal_sxid(node, "0000:f0:00.0/63")
+    node.log.write("nvidia-nvswitch0: SXid (PCI:0000:f0:00.0): 26007, Fatal, SOE EXTERR")
+    assert list(node.hear().words().values()) == [["fabric-fatal"]] * 8
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_fatal_sxid_condemns_its_gpu_as_soon_as_nvml_has_told_which_it_is(tmp_path, restarts):
+    """The log of the boot is replayed before NVML answers; once, also when the scanner starts again between the two."""
+    node = Node(tmp_path, "nvidia-8-nvswitch")
+    answer = node.node.root / NVML_ANSWER
+    told = answer.read_text()
+    port = ports_of(node, 3)[0]
+    answer.unlink()
+    node.start()
+    fatal_sxid(node, port)
+    assert list(node.hear().words().values()) == [["fabric-fatal"]] * 8
+    if restarts:
+        node.start()
+    answer.write_text(told)
+    for _ in range(2):
+        node.round.scan()
+        node.hear()
+        assert node.held() == [("fabric-fatal", "24007", 1)] * 8 + [("nvlink-fatal", "24007", 1)]
+
+
+def test_the_mig_devices_of_the_gpu_at_a_fatal_link_follow_it(tmp_path):
+    """Its fabric is theirs."""
+    node = Node(tmp_path, "nvidia-8-nvswitch")
+    node.vendors = {"nvidia": {"mig_strategy": "mixed"}}
+    node.node.nvidia.create_mig_device(node.addresses[1], "1g.10gb")
+    node.node.nvidia.create_mig_device(node.addresses[1], "1g.10gb")
+    node.start()
+    fatal_sxid(node, ports_of(node, 1)[0])
+    words = node.hear().words()
+    assert sorted(words.values()) == [["fabric-fatal"]] * 7 + [["nvlink-fatal", "fabric-fatal"]] * 2
 
 
 def test_a_wedged_gpu_is_taken_back_when_its_driver_has_reset_it(tmp_path):

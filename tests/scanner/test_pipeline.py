@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
 from remembered import remembered
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
+from devherd.health.cordon import clear
 from devherd.instance import inventory_json
+from devherd.scanner.core import now
 from devherd.scanner.once import scan_once
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node import faults
@@ -223,3 +226,29 @@ def test_a_look_that_was_not_due_is_no_good_look(tmp_path):
         pipeline.poll(periodic=True)
         polls += 1
     assert polls == 12
+
+
+@pytest.mark.parametrize(("vendor", "fault"), [("rdma", "rdma-rate"), ("intel-fpga", "link")])
+def test_a_link_that_an_operator_has_made_slower_is_the_measure_from_then_on(tmp_path, vendor, fault):
+    """`devherd clear`: another cable, another slot. What is slower still is worse again, also for the next scanner."""
+    node = SimulatedNode.create(tmp_path / "node", preset("everything"))
+    config = resolve(Config.model_validate({"host_root": node.root, "run_dir": tmp_path / "run"}))
+    findings = tmp_path / "run/findings"
+    pipeline = Pipeline(config, findings=findings)
+    pipeline.scan(0.0)
+    key, entry = min((key, entry) for key, entry in pipeline.inventory.entries.items() if key[0] == vendor)
+    at = key[2] if vendor == "rdma" else entry.device.attributes["pci_address"]
+
+    def look(value: str) -> list[str]:
+        faults.inject(node, fault, at, value)
+        pipeline.poll(periodic=False)
+        return [one.finding.reason for one in pipeline.policy.held_against(key)]
+
+    slow, slower = ("50 Gb/sec (2X HDR)", "2.5 Gb/sec (1X SDR)") if vendor == "rdma" else ("4", "1")
+    pipeline.poll(periodic=False)
+    assert look(slow) == ["link-degraded"]
+    clear(findings, key, "link-degraded", now(config))
+    assert look(slow) == []
+    assert look(slower) == ["link-degraded"]
+    memories = [text for place, text in pipeline.memories() if place[1] in {"rdma-rate", "pci-link"}]
+    assert any("50000" in text or text.startswith("4 ") for text in memories)

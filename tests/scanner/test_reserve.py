@@ -18,7 +18,7 @@ def room(monkeypatch):
 
 def test_the_reserve_takes_its_room_as_soon_as_there_is_enough(tmp_path, room):
     """In whole: a file with holes would keep nothing free."""
-    reserve = Reserve(tmp_path)
+    reserve = Reserve(tmp_path / "reserve")
     reserve.tend()
     file = tmp_path / "reserve"
     assert (file.stat().st_size, file.stat().st_blocks * 512 >= RESERVE_BYTES) == (RESERVE_BYTES, True)
@@ -43,7 +43,7 @@ def test_the_reserve_takes_its_room_as_soon_as_there_is_enough(tmp_path, room):
 
 def test_a_reserve_is_given_up_once(tmp_path, room):
     """Whoever failed to write tries again only if that made room."""
-    reserve = Reserve(tmp_path)
+    reserve = Reserve(tmp_path / "reserve")
     reserve.tend()
     assert [reserve.give_up(), reserve.give_up()] == [True, False]
 
@@ -51,6 +51,6 @@ def test_a_reserve_is_given_up_once(tmp_path, room):
 def test_a_scanner_that_starts_in_a_full_directory_knows_the_problem(tmp_path, room):
     """The one before it gave the reserve up."""
     room.bytes = 0
-    reserve = Reserve(tmp_path)
+    reserve = Reserve(tmp_path / "reserve")
     reserve.tend()
     assert reserve.problem

@@ -224,8 +224,8 @@ def test_a_scanner_killed_before_its_summary_is_written_still_knows_a_device_tha
 def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, monkeypatch):
     """devices.pb stands before the offer: a scanner killed between the two would forget the device."""
     order = []
-    write = spool.write
-    monkeypatch.setattr(spool, "write", lambda path, message: order.append(path.name) or write(path, message))
+    update = spool.update
+    monkeypatch.setattr(spool, "update", lambda path, content: order.append(path.name) or update(path, content))
     config = Config.model_validate(
         {"run_dir": tmp_path / "run", "host_root": tmp_path / "host", "simulated": SIMULATED}
     )

@@ -150,7 +150,7 @@ def test_status_shows_every_stream(devherd_kubelet, serving):
     [resource] = devherd_kubelet.status()["resources"]
     assert (resource["resource"], resource["plugin"]["socket"].rpartition("/")[2]) == (RESOURCE, "newer.sock")
     assert [each["socket"].rpartition("/")[2] for each in resource["streams"]] == ["older.sock", "newer.sock"]
-    [_, _asked, other] = sim_kubelet(devherd_kubelet.directory, "status").stdout.splitlines()
+    [_, _asked, other, _rules] = sim_kubelet(devherd_kubelet.directory, "status").stdout.splitlines()
     assert (other.split()[1].rpartition("/")[2], "one more stream is open" in other) == ("older.sock", True)
 
 

@@ -146,6 +146,8 @@ def test_status_names_the_release_whose_rules_the_kubelet_has(words, kubelet_dir
             assert line.endswith(f"by the rules of Kubernetes {release}\n")
             status = sim("kubelet", "status", "--output", "json", "--kubelet-dir", kubelet_dir)
             assert json.loads(status.stdout)["kubernetes"] == release
+            table = sim("kubelet", "status", "--kubelet-dir", kubelet_dir).stdout
+            assert table.endswith(f"by the rules of Kubernetes {release}\n")
         finally:
             process.kill()
 

@@ -6,6 +6,8 @@ import signal
 from instance import open_paths, until
 
 from devherd import spool
+from devherd.settings import Settings
+from devherd.supervisor.lock import RunDirectoryLock
 
 RESOURCE = "resource:example.com_first"
 
@@ -76,6 +78,18 @@ def test_children_do_not_keep_the_locks(make_instance):
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
     make_instance(run_dir="other").up()
+
+
+def test_a_run_directory_of_an_earlier_instance_is_closed_to_others(tmp_path):
+    """Defect: one whose instance was killed, and had left its reserve, kept its mode, and with it what all may read."""
+    settings = Settings(run_dir=tmp_path / "run", kubelet_dir=tmp_path / "kubelet")
+    settings.run_dir.mkdir(mode=0o755)
+    settings.reserve_file.touch()
+    (settings.run_dir / ".verdicts.pb.new").touch()
+    lock = RunDirectoryLock(settings)
+    lock.hold()
+    lock.release()
+    assert settings.run_dir.stat().st_mode & 0o7777 == 0o700
 
 
 def test_a_run_directory_that_holds_other_things_is_not_closed_to_others(make_instance):

@@ -1,15 +1,22 @@
 """Where the log of the supervisor and of its children goes."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 
+import pytest
 from instance import until
+from not_tested import not_tested
 from supervisor.loggers import LevelsByName, LogRecord
 
+from devherd.log import for_journal
 from devherd.supervisor.output import LOG_BYTES, LogFile, Stderr
+from devherd_sim.node.presets import preset
+from devherd_sim.testbed import Testbed
 
 FIRST = "resource:example.com_first"
 
@@ -125,3 +132,70 @@ for error in (asyncio.CancelledError(), ValueError("a defect")):
     assert done.stderr.count("Traceback") == 1
     assert "CancelledError" not in done.stderr
     assert "a defect" in done.stderr
+
+
+def test_the_journal_has_the_priority_of_each_line_and_the_time_once():
+    """Defect: each line was of priority 6, so that `journalctl -p warning` found none. A traceback is of its error."""
+    lines = (
+        b"2026-11-23T10:00:00.123Z WARNING supervisor: low on room\n"
+        b"2026-11-23T10:00:00.123Z ERROR   resource:a: crashed\nTraceback (most recent call last):\n"
+        b'{"time": "2026-11-23T10:00:00.123Z", "level": "info", "process": "scanner", "message": "a"}\n'
+    )
+    assert for_journal(lines) == (
+        b"<4>supervisor: low on room\n<3>resource:a: crashed\n<3>Traceback (most recent call last):\n"
+        b'<6>{"time": "2026-11-23T10:00:00.123Z", "level": "info", "process": "scanner", "message": "a"}\n'
+    )
+    assert for_journal(b"E1123 add_port.cc:83] no log\n") == b"E1123 add_port.cc:83] no log\n"
+
+
+async def test_under_systemd_every_process_writes_for_the_journal_and_files_stay_as_they_were(directory):
+    """By `$JOURNAL_STREAM`: only where stderr itself is the journal."""
+    bed = Testbed(directory, preset("fpga-opae-2"))
+    file = directory / "herd.log"
+    file.touch()
+    journal = f"{file.stat().st_dev}:{file.stat().st_ino}"
+    bed.command = ("env", f"JOURNAL_STREAM={journal}", *bed.command)
+    async with bed:
+        await bed.until(lambda: "registered fpga" in bed.log, "it is registered")
+        os.kill((await bed.child("exporter")).pid, signal.SIGKILL)
+        await bed.until(lambda: "exporter killed" in bed.log or "SIGKILL" in bed.log, "that is logged")
+        await bed.child("exporter")
+    lines = bed.log.splitlines()
+    assert [line for line in lines if not re.match(r"<[3467]>[a-z:]", line)] == []
+    assert [line for line in lines if "SIGKILL" in line and line.startswith(("<3>", "<4>"))]
+    kept = (bed.settings.logs_directory / "supervisor.log").read_text()
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+Z INFO    supervisor: ", kept)
+
+    bed.configure({"no": "such key"})
+    await bed.start_herd()
+    assert await bed.herd.wait() == 2
+    assert bed.log.splitlines()[-1].startswith("<3>devherd: ")
+
+
+async def test_every_line_of_a_log_in_json_is_an_object_and_a_bind_that_fails_says_why(directory):
+    """Defect: gRPC's own lines and the last error were text, and the kernel's word for the failure was in neither."""
+    unshared = ("unshare", "--user", "--map-root-user", "--mount")
+    tried = subprocess.run([*unshared, "true"], capture_output=True, text=True, check=False)  # noqa: ASYNC221 - at once
+    if tried.returncode:
+        not_tested(tried.stderr)
+    bed = Testbed(directory, preset("fpga-opae-2"), {"log_format": "json"})
+    sockets = bed.settings.plugin_directory
+    script = f'mount --bind {sockets} {sockets} && mount -o remount,ro,bind {sockets} && exec "$@"'
+    bed.command = (*unshared, "sh", "-c", script, "sh", *bed.command)
+    async with bed:
+        await bed.until(lambda: "cannot bind" in bed.log, "a bind fails")
+        await bed.until(lambda: "add_port" in bed.log or "E0" in bed.log, "gRPC's word for it")
+    logged = [json.loads(line) for line in bed.log.splitlines()]
+    assert any(": Read-only file system" in entry["message"] for entry in logged)
+    assert all({"time", "level", "process", "message"} <= entry.keys() for entry in logged)
+
+
+@pytest.mark.parametrize("error", ["--log-format=nonsense", "--run-dir=/proc/nowhere"])
+def test_the_last_error_of_a_start_is_an_object_too(error):
+    """Of one whose format is known: the variable is there before the file is read."""
+    command = [sys.executable, "-m", "devherd", "run", "--listen=", error]
+    environment = os.environ | {"DEVHERD_LOG_FORMAT": "json"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    [entry] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (done.returncode, entry["level"]) == (2, "error")
+    assert entry["message"].startswith("devherd: ")

@@ -101,7 +101,9 @@ def test_a_reload_takes_the_new_file_or_fails_with_the_reason(machine):
     machine.sh("echo 'log_levl: debug' >>/etc/devherd/config.yaml")
     with pytest.raises(machine.Failure):
         machine.run("systemctl", "reload", "devherd")
-    assert "log_levl" in machine.run("journalctl", "--unit=devherd", "--output=cat", "--no-pager", "--lines=20")
+    errors = machine.run("journalctl", "--unit=devherd", "--output=cat", "--no-pager", "--priority=err")
+    assert "log_levl" in errors, "defect: every line had the priority of `info`"
+    assert not re.search(r"\d{4}-\d\d-\d\dT", errors), "the journal has the time"
     machine.sh("sed -i /log_levl/d /etc/devherd/config.yaml; systemctl reload devherd")
     assert is_well(machine)
 
@@ -143,6 +145,29 @@ def test_labels_are_written_to_the_file_of_node_feature_discovery(machine):
         systemctl restart devherd
     """)
     machine.until(lambda: machine.run("ls", FEATURES) == "devherd", "the file is there")
+    machine.sh("mv /etc/devherd/before.yaml /etc/devherd/config.yaml; systemctl restart devherd")
+
+
+def test_the_doctor_names_what_the_unit_may_not_write_with_the_cure(machine):
+    """Defect: it looked with its own mounts, in which everything can be written, as the page says of it."""
+    drop_in, said = "/etc/systemd/system/devherd.service.d", "/srv/state is read-only for the instance that runs"
+    machine.sh("""
+        mkdir -p /srv/state
+        cp /etc/devherd/config.yaml /etc/devherd/before.yaml
+        echo 'state_dir: /srv/state' >>/etc/devherd/config.yaml
+        systemctl restart devherd
+    """)
+    machine.until(lambda: is_well(machine), "all is well")
+    report = machine.run("devherd", "doctor", check=False)
+    [cure] = re.findall(rf"{said} — `(\S+)` in `systemctl edit devherd`", report)
+    machine.sh(f"""
+        mkdir -p {drop_in}
+        printf '[Service]\\n{cure}\\n' >{drop_in}/override.conf
+        systemctl daemon-reload
+        systemctl restart devherd
+    """)
+    machine.until(lambda: is_well(machine), "all is well")
+    assert said not in machine.run("devherd", "doctor", check=False)
     machine.sh("mv /etc/devherd/before.yaml /etc/devherd/config.yaml; systemctl restart devherd")
 
 

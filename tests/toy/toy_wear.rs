@@ -1,7 +1,7 @@
 //! Wear of toys: a source of health that only a test adds.
 
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
@@ -10,6 +10,7 @@ const WORN: &str = "worn";
 static ABOUT: About = About {
     name: "toy-wear",
     reads: Class::KernelMemory,
+    pace: Pace::Each,
     document: "tests/toy/test_toy_vendor.py",
     meanings: &[Meaning::warning(WORN, "the attribute wear of a toy is not `none`")],
 };

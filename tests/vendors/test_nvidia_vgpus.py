@@ -187,3 +187,17 @@ def test_a_vgpu_that_is_gone_is_not_kept_with_what_cannot_be_looked_at(tmp_path:
 
     healthy = {key[2] for key in watched.inventory.entries if watched.policy.verdict(key) == FINE}
     assert healthy == {UUIDS[0], UUIDS[1], ONE}
+
+
+def test_vgpus_that_are_not_offered_are_named(tmp_path: Path):
+    """Without the option: a line for each GPU that has some. Those of other makers are nobody's of NVIDIA's."""
+    other = "0000:42:00.0"
+    strange = attributes(function_of(other), {"vendor": "0x8086", "class": "0x030000"})
+    others = [*strange, named_link("sys/bus/pci/devices", function_of(other)), *vgpu(TWO, function_of(other))]
+    root = planted(tmp_path, gpu(), vgpu(ONE, function_of(GPU)), others)
+
+    told = [(one.vendor, one.path, one.error) for one in scanner(root).scan().not_offered if "vGPU" in one.error]
+
+    error = "1 vGPU is not offered: `vendors.nvidia.passthrough` offers vGPUs to virtual machines"
+    assert told == [("nvidia", f"/sys/bus/pci/devices/{GPU}", error)]
+    assert not [one for one in scanner(root, passthrough=True).scan().not_offered if "vGPU" in one.error]

@@ -16,6 +16,11 @@ BROKEN_PIPE = 128 + 13  # and for SIGPIPE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` do not include the program's name."""
     output.prepare()
+    if arguments is None and sys.argv[1:2] == ["__complete"]:
+        from devherd.cli.completion import live
+
+        print(*live(*sys.argv[2:4]), sep="\n")
+        return 0
     if arguments is None and sys.argv[1:2] == ["run"]:
         from devherd.supervisor import signals
 
@@ -30,7 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DevherdError as error:
         if isinstance(error, output.OutputError):
             output.give_up()
-        print(f"devherd: {error}", file=sys.stderr)
+        if arguments is None and sys.argv[1:2] == ["run"]:
+            from devherd import log
+
+            log.fail(error)
+        else:
+            print(f"devherd: {error}", file=sys.stderr)
         return int(error.exit_code)
     except BrokenPipeError:  # `devherd scan | head`
         output.give_up()

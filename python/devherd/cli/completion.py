@@ -8,14 +8,39 @@ Or for this shell alone: `source <(devherd completion bash)`.
 """
 
 import argparse
+import os
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from devherd import spool
 from devherd.cli.reference import Option, Reference, references
 from devherd.errors import ExitCode
+from devherd.proto import spool_pb2
+from devherd.settings import DEFAULT_RUN_DIR, Settings
 
 _FILES = {"FILE": "-f", "DIR": "-d", "FILE.tar.gz": "-f", "DIRECTORY": "-d"}
 """compgen's option for values of this name."""
+WORDS = "__complete"
+"""The command by which a script asks for what only the running instance knows: not for people."""
+_OF_DEVICES = ("explain", "cordon", "uncordon", "clear")
+"""Commands whose arguments are a resource and a device."""
+_CTL = (
+    "status",
+    "start",
+    "stop",
+    "restart",
+    "tail",
+    "signal",
+    "clear",
+    "pid",
+    "maintail",
+    "update",
+    "reload",
+    "shutdown",
+)
+"""Supervisorctl's actions that are of use here; the names of programs follow the first eight."""
+_TOP = ("--help", "--version")
 
 
 def bash(references: Sequence[Reference]) -> str:
@@ -33,8 +58,16 @@ _devherd() {{
         [[ $known == *"|$word|"* ]] || [[ $known == *"|$word "* ]] || break
         command=$word
     done
+    if [[ " {" ".join((*_OF_DEVICES, "ctl"))} " == *" $command "* && $current != -* ]] &&
+        [[ $before != --* || $before == *=* ]]; then
+        local IFS=$'\\n'
+        COMPREPLY=($("${{COMP_WORDS[0]}}" {WORDS} "${{ZSH_VERSION:+whole}}" "${{COMP_LINE:0:$COMP_POINT}}" 2>/dev/null))
+        return
+    fi
     case "$command" in
 {cases}
+    '') [[ $current == -* ]] && COMPREPLY=($(compgen -W "{" ".join(_TOP)}" -- "$current")) ||
+        COMPREPLY=($(compgen -W "$(_devherd_next '')" -- "$current")) ;;
     *) COMPREPLY=($(compgen -W "$(_devherd_next "$command")" -- "$current")) ;;
     esac
 }}
@@ -95,11 +128,20 @@ def _bash_case(reference: Reference) -> Iterator[str]:
 
 
 def _compgen(option: Option) -> str:
-    if option.choices:
-        return f"-W {shlex.quote(' '.join(option.choices))}"
+    if choices := option.choices or _presets(option):
+        return f"-W {shlex.quote(' '.join(choices))}"
     if option.metavar in _FILES:
         return _FILES[option.metavar]
     return "-W ''" if option.metavar else ""
+
+
+def _presets(option: Option) -> tuple[str, ...]:
+    """The names of simulated nodes, for the option that takes one."""
+    if option.metavar != "SPEC":
+        return ()
+    from devherd_sim.node.presets import PRESETS
+
+    return tuple(PRESETS)
 
 
 def _fish_lines(reference: Reference) -> Iterator[str]:
@@ -112,6 +154,9 @@ def _fish_lines(reference: Reference) -> Iterator[str]:
     inside = _quoted(_seen(reference.name.split()))
     for option in reference.options:
         yield f"complete -c devherd -n {inside} {_fish_option(option)} -d {_quoted(option.help)}"
+    if reference.name in (*_OF_DEVICES, "ctl"):
+        asked = f"(devherd {WORDS} whole (commandline -cp))"
+        yield f"complete -c devherd -n {inside} -f -a {_quoted(asked)}"
     for argument in reference.arguments:
         if argument.choices:
             yield f"complete -c devherd -n {inside} -f -a {_quoted(' '.join(argument.choices))}"
@@ -119,8 +164,8 @@ def _fish_lines(reference: Reference) -> Iterator[str]:
 
 def _fish_option(option: Option) -> str:
     words = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in option.words]
-    if option.choices:
-        words.append(f"-x -a {_quoted(' '.join(option.choices))}")
+    if choices := option.choices or _presets(option):
+        words.append(f"-x -a {_quoted(' '.join(choices))}")
     elif option.metavar:
         words.append("-r" if option.metavar in _FILES else "-x")
     return " ".join(words)
@@ -134,6 +179,57 @@ def _quoted(text: str) -> str:
     """The text in single quotes for fish, in which a backslash escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def live(how: str, line: str) -> Iterator[str]:
+    """What may follow a line that is being typed: actions, programs, resources, devices of the running instance.
+
+    Bash takes a word up to its last `:` for another word, and wants only what follows that; `how` is `whole` for
+    shells that do not.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote is open
+        return
+    current = "" if not words or line[-1:].isspace() else words.pop()
+    done = 0 if how == "whole" else current.rfind(":") + 1
+    for candidate in _candidates(words[1:]):
+        if candidate.startswith(current):
+            yield candidate[done:]
+
+
+def _candidates(words: list[str]) -> Iterator[str]:
+    command, *rest = words or [""]
+    given, run_dir = _arguments(rest)
+    if command == "ctl" and not given:
+        yield from _CTL
+        return
+    settings = Settings(run_dir=Path(run_dir or os.environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR))
+    try:
+        offers = list(spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers)
+        children = list(spool.read_or_empty(settings.children_file, spool_pb2.Children).children)
+    except OSError:  # only root may read them
+        return
+    if command == "ctl" and given[0] in _CTL[:8]:
+        yield from (child.name for child in children)
+        yield from (offer.name for offer in offers)
+    elif command in _OF_DEVICES and not given:
+        yield from (offer.name for offer in offers)
+    elif command in _OF_DEVICES and len(given) == 1:
+        yield from (device.id for offer in offers if offer.name == given[0] for device in offer.devices)
+
+
+def _arguments(words: Sequence[str]) -> tuple[list[str], str]:
+    """The words that are no options, nor an option's value; and the value of --run-dir."""
+    given, run_dir, before = [], "", ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if before == "--run-dir" or (name == "--run-dir" and equals):
+            run_dir = value if equals else word
+        elif not word.startswith("-") and not before:
+            given.append(word)
+        before = word if word.startswith("--") and not equals else ""
+    return given, run_dir
 
 
 SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -75,7 +75,7 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     sys.stdout.flush()
     for key, origin in overruled.items():
         print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
-    doubts = [*warnings_of(config), *_of_programs(config)]
+    doubts = [*warnings_of(config), *_of_files(config)]
     warnings = [placed(config, warning) for warning in doubts] + report.config_warnings
     for warning in warnings:
         print(f"devherd: warning: {warning}", file=sys.stderr)
@@ -84,11 +84,13 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE
 
 
-def _of_programs(config: "Config") -> "Iterator[Problem]":
-    """A warning for each program and file of `health.external` that could not be used on this host."""
+def _of_files(config: "Config") -> "Iterator[Problem]":
+    """A warning for each file and program that is named and could not be used on this host."""
     from devherd.config.errors import Problem
     from devherd.sources.request import unreadable, unusable
 
+    if config.web_config and not config.web_config.exists():
+        yield Problem(("web_config",), f"`{config.web_config}` is not there", "devherd does not start without it")
     for number, external in enumerate(config.health.external):
         key, why = "", None
         if external.command is not None:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import getpass
 import os
@@ -41,8 +42,13 @@ def changing_cordons(settings: Settings) -> Iterator[Changes]:
         cure = f"remove {error.path}, which ends all cordons"
         raise UnreachableError("cannot read the cordons", str(error), cure) from error
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreachableError(f"cannot write the cordons below {directory}", why, "use sudo") from error
+        raise unwritable(f"cannot write the cordons below {directory}", error) from error
+
+
+def unwritable(what: str, error: OSError) -> UnreachableError:
+    """A file of the instance cannot be written: its directory is full, or this user's it is not."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return UnreachableError(what, error.strerror or str(error), "make room there" if is_full else "use sudo")
 
 
 PROCESS = "operator"
@@ -138,7 +144,8 @@ def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
 def run_clear(arguments: argparse.Namespace) -> int:
     """Clear a finding against a device that does not end by itself, after its cause is mended.
 
-    It also clears a finding that devherd cannot check now, for example on a card that is asleep.
+    It also clears a finding that devherd cannot check now, for example on a card that is asleep, and one of a link that
+    is slower than it was in this boot: what it is now is the measure then.
 
     If the cause occurs again, the finding is raised again. Other findings against the device stay.
     """
@@ -172,8 +179,12 @@ def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
 
 
 def _is_seen(held: health_pb2.Held) -> bool:
-    """Whether the finding lasts only while it is seen, is not held longer for flapping, and its source can look."""
-    return not (meaning_of(finding_of(held)).is_event or held.damped_seconds or held.is_unseen)
+    """Whether the finding lasts only while it is seen, is not held longer for flapping, and its source can look.
+
+    False also if it is worse than it was: an operator may say that it is right now.
+    """
+    meaning = meaning_of(finding_of(held))
+    return not (meaning.is_event or meaning.is_relative or held.damped_seconds or held.is_unseen)
 
 
 def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> None:
@@ -181,5 +192,4 @@ def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> Non
     try:
         clear(directory, key, reason, Now(time.time(), time.monotonic(), boot_id))
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreachableError(f"cannot write below {directory}", why, "use sudo") from error
+        raise unwritable(f"cannot write below {directory}", error) from error

@@ -24,6 +24,7 @@ def status_table(answer: dict[str, Any]) -> RenderableType:
         parts.append(Text(f"{each['resource']}: forgotten {_age(each['seconds_ago'])} ago{error}"))
     if answer["allocations"]:
         parts += [Text(), _allocations(answer["allocations"])]
+    parts.append(Text(f"by the rules of Kubernetes {answer['kubernetes']}"))
     return Group(*parts)
 
 

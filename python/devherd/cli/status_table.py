@@ -43,6 +43,7 @@ def parts(
         yield ""
     complaints = [
         *_about_the_supervisor(herd),
+        *_about_room(herd),
         *([Text(plain(second), "yellow")] if (second := herd.second_instance()) else []),
         *([Text(plain(overdue), "red")] if (overdue := herd.overdue_scan()) else []),
         *tables.absent_table(choice.absent(herd.resources)),
@@ -76,6 +77,12 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
         yield ""
 
 
+def _about_room(herd: Herd) -> Iterator[RenderableType]:
+    if herd.full_directory is not None:
+        what = f"the run directory {herd.full_directory} is full: what is shown here may be old; make room there"
+        yield Text(plain(what), "red")
+
+
 def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
     """Whether a device of the resource is unhealthy, or the resource is not registered."""
     return any(device.reasons for device in resource.devices) or not herd.registration(resource.name).registered
@@ -88,6 +95,7 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
         or any(child.state != RUNNING for child in herd.children.values())
         or bool(herd.silent)
         or bool(herd.overdue_scan())
+        or herd.full_directory is not None
         or bool(herd.configuration.refusal)
         or bool(herd.scan and herd.scan.problems)
         or any(each.refusal for each in herd.addresses())

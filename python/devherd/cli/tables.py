@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group, RenderableType, RenderResult
@@ -24,14 +24,23 @@ UNLIMITED_WIDTH = 100_000
 """Width of files and pipes: nothing is wrapped or truncated there."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Pass the error on: the command ends as one in a pipe does, where rich would end it with code 1."""
+        raise  # noqa: PLE0704 - rich calls it in an `except` clause
+
+
 def console() -> Console:
     """A console on stdout, without markup: brackets in a device's name are printed as they are."""
     width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+    return _Console(width=width, markup=False, highlight=False, emoji=False)
 
 
 def show(terminal: Console, content: RenderableType) -> None:
-    """Print the content; if names in a table do not fit, the terminal wraps the lines, and no name is truncated."""
+    """Print the content: without what a table can do without, if the terminal is too narrow.
+
+    If names do not fit even then, the terminal wraps the lines: no name is truncated.
+    """
     least = Measurement.get(terminal, terminal.options.update(max_width=UNLIMITED_WIDTH), content).minimum
     terminal.size = ConsoleDimensions(max(terminal.width, least), terminal.height)
     terminal.print(content)
@@ -40,11 +49,17 @@ def show(terminal: Console, content: RenderableType) -> None:
 class _Table(Table):
     """A table that wraps only its last column, so that the names in the others can be copied.
 
-    If the screen is too narrow, as under `--watch`, drop the columns in `dispensable`, in this order, then wrap all
+    If the screen is too narrow, drop the columns in `dispensable`, in this order, then wrap all
     columns; never truncate.
     """
 
     dispensable: Sequence[str] = ()
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Rich's name for its width: at least that of the columns that stay."""
+        kept = self._of([column for column in self.columns if column.header not in self.dispensable])
+        least = Measurement.get(console, options, kept).minimum
+        return Measurement(least, super().__rich_measure__(console, options).maximum)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Rich's name for what draws it."""

@@ -6,6 +6,7 @@ pydantic's errors are converted to the same form.
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -146,10 +147,24 @@ def conflicts(config: Config) -> list[Problem]:
     """The errors of a valid file: unknown names, impossible sharing, repeated names."""
     return [
         *_unknown_names(config),
+        *_shared_directory(config),
         *_sharing(config),
         *_repeated(("simulated",), config.simulated, "merge the two entries or rename one"),
         *_repeated(("health", "external"), config.health.external, "rename one"),
     ]
+
+
+_OF_THE_KUBELET = ("device-plugins", "plugins", "plugins_registry", "pod-resources", "pods")
+
+
+def _shared_directory(config: Config) -> Iterator[Problem]:
+    """An error for a run directory whose other users would lose it: it gets mode 0700, and files of devherd's."""
+    run_dir, kubelet_dir = config.run_dir, config.kubelet_dir
+    if run_dir == Path("/"):
+        yield Problem(("run_dir",), "`/` is the root of the file system", "give a directory of its own")
+    elif run_dir in (kubelet_dir, *(kubelet_dir / name for name in _OF_THE_KUBELET)):
+        what = f"`{run_dir}` is the kubelet's, which empties `{kubelet_dir}/device-plugins` when it starts"
+        yield Problem(("run_dir",), what, "give a directory of its own, like `/run/devherd`")
 
 
 def _unknown_names(config: Config) -> Iterator[Problem]:

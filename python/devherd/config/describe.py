@@ -149,7 +149,7 @@ node_labels: {write: node_feature, omit: "beta.amd.com/*"}
 """,
     "exporter": """\
 # Each device once, however many containers share it.
-exporter: {device_metrics: physical}
+exporter: {device_metrics: faults}
 """,
     "vendors": """\
 vendors: {amd: {enabled: false}}

@@ -29,6 +29,8 @@ def _no_plugin(_text: str) -> str:
 
 def what_else(content: Any, text: str, plugin_of: PluginOf) -> Problem | None:
     """The problem of a file that has no key of devherd; None if it has one, or the kind of the file is unknown."""
+    if isinstance(content, Mapping) and _is_of_the_chart(content):
+        return Problem((), "these are the values of the Helm chart", "give what is below their key `config`")
     if isinstance(content, Mapping) and content.keys() & {field.alias or key for key, field in _FIELDS.items()}:
         return None
     if isinstance(content, Mapping) and {"apiVersion", "kind"} <= content.keys():
@@ -41,6 +43,14 @@ def what_else(content: Any, text: str, plugin_of: PluginOf) -> Problem | None:
 
 
 _FIELDS = Config.model_fields
+_OF_THE_CHART = {"config", "configs", "components", "image"}
+"""Keys of the chart's values, of which devherd has none; `resources` both have."""
+
+
+def _is_of_the_chart(content: Mapping[str, Any]) -> bool:
+    return bool(content.keys() & _OF_THE_CHART) and content.keys() & _FIELDS.keys() <= {"resources"}
+
+
 _CONVERT = "convert it with `devherd import-config`"
 
 

@@ -82,6 +82,8 @@ class Placed(Section):
 class HealthRule(Placed):
     """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
 
+    never_empty = frozenset({"match"})
+
     match: Match = Match()
     """The devices to which it applies, by their facts; empty: all."""
     optional: Switch = False
@@ -415,10 +417,11 @@ DeviceMetrics = Literal["all", "physical", "faults", "none"]
 class ExporterOptions(Section):
     """Extent of the metrics at `/metrics`."""
 
-    device_metrics: DeviceMetrics = "all"
-    """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
-    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only while it
-    has findings (alerts work); `none`: no device (no alert about a single device works).
+    device_metrics: DeviceMetrics = "physical"
+    """Which devices have series of their own. `physical`: each device once, however often it is shared; `all`: every id
+    that the kubelet knows, replicas of shared devices included; `faults`: each device once, and only while it has
+    findings (alerts work); `none`: no device (no alert about a single device works). What is counted of a device has
+    its series once with each of them.
     """
 
 
@@ -447,6 +450,8 @@ class Sharing(Section):
 
 class ResourceRule(Placed):
     """How the devices that it matches are offered; the first rule that matches a device decides."""
+
+    never_empty = frozenset({"match"})
 
     match: Match = Match()
     """The devices to which it applies, by their facts; empty: all."""

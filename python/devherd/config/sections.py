@@ -128,7 +128,7 @@ class NodeLabels:
 class ExporterOptions:
     """`ExporterOptions` of model.py."""
 
-    device_metrics: DeviceMetrics = "all"
+    device_metrics: DeviceMetrics = "physical"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

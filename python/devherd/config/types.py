@@ -91,6 +91,8 @@ class Section(BaseModel):
 
     file_only: ClassVar[frozenset[str]] = frozenset()
     """Keys that the configuration in force lacks: it has values derived from them instead."""
+    never_empty: ClassVar[frozenset[str]] = frozenset()
+    """Optional keys that must have a value where they are written: without one they would mean everything."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Properties that the configuration in force has in addition to the keys."""
 
@@ -104,7 +106,7 @@ class Section(BaseModel):
             return content
         optional = {
             name for key, field in cls.model_fields.items() if not field.is_required() for name in (key, field.alias)
-        }
+        } - cls.never_empty
         return {key: value for key, value in content.items() if value is not None or key not in optional}
 
 
@@ -187,6 +189,14 @@ def _monitor(value: Any) -> Any:
     if value is True or not str(value).startswith("/"):
         raise WrongValueError(f"{echo(value)} is not an absolute path", "choose from `auto`, `false` and a socket")
     return _host_path(Path(absolute_path(value)))
+
+
+def _without_leading_zeros(value: Any) -> Any:
+    """Refuse 010, which YAML 1.1 reads as 8 and YAML 1.2 as 10."""
+    if isinstance(value, WrittenInt) and re.match(r"[-+]?0\d", value.text):
+        digits = value.text.lstrip("+-0") or "0"
+        raise WrongValueError(f"`{value.text}` begins with 0: YAML may read it as octal", f"write `{digits}`")
+    return value
 
 
 def _permissions(text: str) -> str:
@@ -287,7 +297,7 @@ MonitorSocket = Annotated[
     Form("`auto`, `false` or an absolute path"),
 ]
 Permissions = Annotated[str, AfterValidator(_permissions), Form("permissions")]
-Count = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True), BeforeValidator(_without_leading_zeros)]
 Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]
 """0 means 1, as in generic-device-plugin."""
 HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int), Form("hexadecimal id")]

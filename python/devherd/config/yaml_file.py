@@ -15,6 +15,8 @@ from devherd.errors import UsageError
 MAX_DEPTH = 50
 """libyaml composes nested nodes recursively and would run out of stack."""
 MAX_BYTES = 10_000_000
+MAX_REPEATED = 100_000
+"""Values that aliases may add to those that are written: a few lines of them can mean millions."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -71,6 +73,8 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
     loader = _Loader(text)
     try:
         node: yaml.Node | None = loader.get_single_node()
+        if node is not None:
+            _check_aliases(node)
         return (None if node is None else loader.construct_document(node)), node
     finally:
         loader.dispose()
@@ -88,6 +92,23 @@ def _check_depth(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise RefusedError(f"nested deeper than {MAX_DEPTH} levels", "no key is as deep as that", event.start_mark)
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        """The number of values that a node means, with each alias as often as it is there; 0 within itself."""
+        if id(node) not in sizes:
+            sizes[id(node)] = 0
+            parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+            sizes[id(node)] = 1 + (sum(map(size, parts)) if isinstance(node, yaml.CollectionNode) else 0)
+        return sizes[id(node)]
+
+    if size(root) > len(sizes) + MAX_REPEATED:
+        raise RefusedError(
+            "aliases (`*name`) repeat too much", f"write at most {MAX_REPEATED} values by them", root.start_mark
+        )
 
 
 CURE = "name a readable file"

@@ -35,6 +35,11 @@ DEVICES = Observed(
     "Number of devices that the resource offers, replicas of shared devices included, by health.",
     (*_RESOURCE, "health"),
 )
+DEVICES_ALLOCATED = Observed(
+    "devherd_devices_allocated",
+    "Number of devices that containers hold, replicas of shared devices included, by health.",
+    (*_RESOURCE, "health"),
+)
 DEVICE_HEALTHY = Observed(
     "devherd_device_healthy", "1 if the kubelet may give the device to a pod, 0 if the device is Unhealthy.", DEVICE
 )

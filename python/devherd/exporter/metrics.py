@@ -41,13 +41,16 @@ from devherd.text import revision, version
 _MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
 
 
-def device_families(herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
+def device_families(
+    herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "physical"
+) -> Iterator[Family]:
     """Number of devices by resource, and the series of single devices that `of_devices` selects."""
     yield count(herd)
+    yield count_allocated(herd, allocations)
     if of_devices in ("all", "physical"):
         yield from facts(herd, of_devices)
         yield allocated(herd, allocations, of_devices)
-        yield from counts(herd, of_devices)
+        yield from counts(herd)
     if of_devices != "none":
         yield from trouble(herd, of_devices)
         yield findings(herd, of_devices)
@@ -66,6 +69,18 @@ def count(herd: Herd) -> Family:
         for device in resource.devices:
             counts[health_of(device)] += number_of_ids(device)
         for health, number in counts.items():
+            family.add_metric((resource.name, health), number)
+    return family
+
+
+def count_allocated(herd: Herd, allocations: Allocations | None) -> Family:
+    """Devices that containers hold, as the kubelet counts them; no series while it does not answer."""
+    family = declarations.DEVICES_ALLOCATED.family()
+    for resource in herd.resources if allocations is not None else ():
+        numbers = {HEALTHY: 0, UNHEALTHY: 0}
+        for device_id, device in listed(resource):
+            numbers[health_of(device)] += (resource.name, device_id) in (allocations or {})
+        for health, number in numbers.items():
             family.add_metric((resource.name, health), number)
     return family
 
@@ -122,19 +137,19 @@ def allocated(herd: Herd, allocations: Allocations | None, of_devices: DeviceMet
     return family
 
 
-def counts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
-    """The sources' counts for the card of each device; families without samples are omitted."""
+def counts(herd: Herd) -> Iterator[Family]:
+    """The sources' counts for the card of each device, never of its replicas; families without samples are omitted."""
     by_address: dict[str, dict[tuple[str, ...], health_pb2.Count]] = {}
     for each in herd.counts:  # once, even if devices of two vendors share a function
         by_address.setdefault(each.pci_address, {})[each.name, each.ibdev, each.part, each.kind] = each
     families = {name: kind.family() for name, kind in declarations.DEVICE_COUNTS.items()}
     for resource in herd.resources if by_address else ():
-        for device_id, device in shown(resource, of_devices):
+        for device in resource.devices:
             for one in by_address.get(device.attributes.get("pci_address", ""), {}).values():
                 if one.name in families and one.ibdev in ("", device.attributes.get("ibdev")):
                     own = declarations.DEVICE_COUNTS[one.name].labels[len(declarations.DEVICE) :]
                     values = (one.kind if label == "kind" else one.part for label in own)
-                    families[one.name].add_metric((resource.name, device_id, *values), one.number)
+                    families[one.name].add_metric((resource.name, device.id, *values), one.number)
     yield from (family for family in families.values() if family.samples)
 
 
@@ -155,24 +170,21 @@ _METRICS = sorted((*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER), key=lambda each: eac
 Labels = tuple[str, ...]
 
 
-def counter_families(herd: Herd, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
+def counter_families(herd: Herd, of_devices: DeviceMetrics = "physical") -> Iterator[Family]:
     """The families of counters and histograms, sorted by name.
 
     Counters of known resources and devices start at 0: rate() misses the first event of a counter that first appears
-    at 1. Series of removed resources and devices are omitted.
+    at 1. Series of removed resources and devices are omitted. A shared device counts once, not once a replica.
     """
     written: dict[str, list[spool_pb2.Series]] = {}
     for counters in (herd.scanner_counters, *(state.counters for state in herd.states.values())):
         for series in counters:
             written.setdefault(series.metric, []).append(series)
-    if of_devices != "all":
-        _once_a_device(herd, written)
+    _once_a_device(herd, written)
     known: dict[Labels, set[Labels]] = {
         (): {()},
         FOR_A_RESOURCE: {(resource.name,) for resource in herd.resources},
-        FOR_A_DEVICE: {
-            (resource.name, device_id) for resource in herd.resources for device_id, _ in shown(resource, of_devices)
-        },
+        FOR_A_DEVICE: {(resource.name, device.id) for resource in herd.resources for device in resource.devices},
     }
     if of_devices == "faults":
         changed = written.get(HEALTH_CHANGES.name, ())
@@ -212,11 +224,14 @@ def _totals(
     metric: Metric, written: Iterable[spool_pb2.Series], known: set[Labels] | None
 ) -> dict[Labels, spool_pb2.Series]:
     starts_at_zero = isinstance(metric, Counter) or not metric.labels
-    totals = {labels: empty(metric, labels) for labels in (known or () if starts_at_zero else ())}
+    zero = empty(metric, ())  # one for all: most of 10 000 devices have counted nothing
+    totals = dict.fromkeys(known or () if starts_at_zero else (), zero)
     for series in written:
         labels = tuple(series.labels)
         if fits(series, metric) and (known is None or labels in known):
-            _add(totals.setdefault(labels, empty(metric, labels)), series, metric)
+            if totals.get(labels, zero) is zero:
+                totals[labels] = empty(metric, labels)
+            _add(totals[labels], series, metric)
     return totals
 
 
@@ -367,7 +382,7 @@ def families(
     allocations: Allocations | None,
     heartbeats: Heartbeats,
     *,
-    of_devices: DeviceMetrics = "all",
+    of_devices: DeviceMetrics = "physical",
     kubelet_listens: bool = True,
 ) -> Iterator[Family]:
     """All families: first those read at the scrape, then the counters and histograms kept by processes, by name."""

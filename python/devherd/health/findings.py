@@ -36,6 +36,7 @@ class Named:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._all = list(entries)
         self._by_part: dict[tuple[str, str], list[Entry]] | None = None
+        self._by_link: dict[str, list[DeviceKey]] | None = None
 
     @property
     def keys(self) -> list[DeviceKey]:
@@ -52,6 +53,15 @@ class Named:
         wanted = [("device", at.device), ("pci_address", at.pci_address), ("uuid", at.uuid), ("card", at.card)]
         narrowest = next((part for part in wanted if part[1]), ("vendor", at.vendor))
         return targets(at, self._by_part.get(narrowest, ()))
+
+    def at_link(self, switch: str, link: int) -> list[DeviceKey]:
+        """The devices of the GPU that the link of an NVSwitch leads to."""
+        if self._by_link is None:
+            self._by_link = defaultdict(list)
+            for entry in self._all:
+                for port in filter(None, entry.device.attributes.get("nvswitch_ports", "").split(",")):
+                    self._by_link[port].append(entry.key)
+        return self._by_link.get(f"{switch}/{link}", [])
 
     def meant(self, at: health_pb2.Target) -> list[DeviceKey]:
         """The devices that a person means: also by an id or uuid in another case, a share's id, a uuid's beginning.

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from devherd._native import Evidence
 from devherd.inventory import DeviceKey
-from devherd.reasons.registry import MEANINGS, Action, Meaning
+from devherd.reasons.registry import HANGING, MEANINGS, Action, Meaning
 
 if TYPE_CHECKING:
     from devherd._native import Finding, KernelLogEvent
 
+MISSED_SECONDS = 600.0
+"""What may be over and does not happen again for so long is over."""
 ANY_SOURCE = ""
 """In `Seen.not_looked`: no source has looked at the device."""
 
@@ -178,6 +180,11 @@ class Held:
         return "warn" if is_softened else self.meaning.action
 
     @property
+    def may_be_over(self) -> bool:
+        """True of a GPU under i915 that hung before this process started, which may have missed the recovery."""
+        return self.was_there and self.finding.value == HANGING
+
+    @property
     def hold(self) -> float:
         """Minimum hold in seconds after it was last seen."""
         return max(self.meaning.hold, self.damped)
@@ -336,6 +343,8 @@ class Remembered:
     """The kernel log has been read up to here."""
     waiting: Sequence["KernelLogEvent"] = ()
     """Events of the kernel log about devices that no scan has found yet."""
+    at_unknown_links: Sequence["KernelLogEvent"] = ()
+    """Events of the kernel log at a switch's link of which no scan has found yet where it leads."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()

@@ -42,14 +42,16 @@ class Matched:
 
 
 MOST_WAITING = 128
-"""Limit on the events kept for unknown devices: many may be about hardware that devherd does not serve."""
+"""Limit on the events kept for unknown devices: many may be about hardware that devherd does not serve. The same for
+those at unknown links, which may lead to no GPU."""
 
 
 class KernelLogSource:
     """Matches events of the kernel log to devices.
 
     It remembers the UUID that the driver has printed for each address: a GPU may be known by that alone. Events of an
-    unknown device are kept for it: a driver prints them while it starts a GPU, before a scan can find it.
+    unknown device are kept for it: a driver prints them while it starts a GPU, before a scan can find it. Events at a
+    link of an NVSwitch are kept until it is known where the link leads: only NVML tells, later than a scan.
     """
 
     def __init__(self, remembered: Remembered = NOTHING) -> None:
@@ -58,6 +60,17 @@ class KernelLogSource:
         self._named = Named(())
         self._named_for: object = None
         self._waiting: deque[KernelLogEvent] = deque(remembered.waiting, maxlen=MOST_WAITING)
+        self._at_unknown_links: deque[KernelLogEvent] = deque(remembered.at_unknown_links, maxlen=MOST_WAITING)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are events that another list of devices may give a device."""
+        return bool(self._waiting or self._at_unknown_links)
+
+    @property
+    def at_unknown_links(self) -> list["KernelLogEvent"]:
+        """The events at links of which it is not known where they lead."""
+        return list(self._at_unknown_links)
 
     @property
     def waiting(self) -> list["KernelLogEvent"]:
@@ -83,6 +96,7 @@ class KernelLogSource:
         matched = Matched()
         if version != self._named_for:
             self._named, self._named_for = Named(entries), version
+        self._match_at_links(matched.seen, rules)
         all_events = [*self._waiting, *events]
         self._waiting.clear()
         for event in all_events:
@@ -94,13 +108,38 @@ class KernelLogSource:
                 matched.to_look_at.add(event.pci_address)
                 continue
             keys = self._devices(event, rule)
+            text = self._text_with_gpu(event)
             for key in keys:
-                _take_in(matched.seen, event, rule, key)
+                _take_in(matched.seen, event, rule, key, text)
                 if event.xid:
                     matched.xids.append(PrintedXid(key, event.xid, event.times, event.monotonic, event.text))
             if (not keys and rule.reason) or (self._waiting and (rule.evidence or rule.takes_back)):
                 self._waiting.append(event)  # the end of an event must not be dropped before the event
+            elif keys and rule.reason_at_link:
+                self._match_at_link(matched.seen, event, rule)
         return matched
+
+    def _match_at_links(self, seen: Seen, rules: Mapping[str, "Rule"]) -> None:
+        """Add the findings of events of earlier records for the GPUs at their links."""
+        events = [event for event in self._at_unknown_links if event.rule in rules]
+        self._at_unknown_links.clear()
+        for event in events:
+            self._match_at_link(seen, event, rules[event.rule])
+
+    def _match_at_link(self, seen: Seen, event: "KernelLogEvent", rule: "Rule") -> None:
+        """Add the finding of an event of a switch's link for the GPU there; keep the event while nobody knows it."""
+        if event.link is None or not rule.reason_at_link:
+            return
+        keys = self._named.at_link(event.pci_address, event.link)
+        for key in keys:
+            seen.happened(key, _finding(event, rule.reason_at_link, rule, event.text), event.monotonic, event.times)
+        if not keys:
+            self._at_unknown_links.append(event)
+
+    def _text_with_gpu(self, event: "KernelLogEvent") -> str:
+        """The text, with the GPU that the link of a switch leads to."""
+        keys = [] if event.link is None else self._named.at_link(event.pci_address, event.link)
+        return f"{event.text} (this link leads to the GPU at {keys[0][1]})" if keys else event.text
 
     def _devices(self, event: "KernelLogEvent", rule: "Rule") -> list["DeviceKey"]:
         named = self._named
@@ -115,11 +154,14 @@ class KernelLogSource:
         return named.targets(health_pb2.Target(uuid=uuid, **instance)) if uuid else []
 
 
-def _take_in(seen: Seen, event: "KernelLogEvent", rule: "Rule", key: "DeviceKey") -> None:
+def _finding(event: "KernelLogEvent", reason: str, rule: "Rule", text: str) -> Finding:
+    value = event.value or event.xid or rule.name
+    return Finding(source=KERNEL_LOG, reason=reason, detail=text, file=FILE, value=value)
+
+
+def _take_in(seen: Seen, event: "KernelLogEvent", rule: "Rule", key: "DeviceKey", text: str) -> None:
     if rule.reason:
-        value = event.value or event.xid or rule.name
-        finding = Finding(source=KERNEL_LOG, reason=rule.reason, detail=event.text, file=FILE, value=value)
-        seen.happened(key, finding, event.monotonic, event.times)
+        seen.happened(key, _finding(event, rule.reason, rule, text), event.monotonic, event.times)
     if rule.evidence:
         seen.evident(key, rule.evidence, event.monotonic)
     for reason in rule.takes_back:

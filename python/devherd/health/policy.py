@@ -3,6 +3,7 @@
 `health.rules` of the configuration may give a finding another meaning than the registry does.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from devherd.config.resolved import facts_of, fits_any, selects
 from devherd.health import breaker
 from devherd.health.held import (
     FLAPPING,
+    MISSED_SECONDS,
     NOTHING,
     Flapping,
     Held,
@@ -153,6 +155,8 @@ class Policy:
         """Note a statement and end the findings of the device that it ends."""
         if not self._stated.note(key, statement, monotonic):
             return
+        if statement.evidence == Evidence.OPERATOR and statement.reason:
+            self._end_relative(key, statement.reason)
         for one in self._held.get(key, {}).values():
             if statement.evidence == Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
                 one.damped = 0.0
@@ -160,6 +164,22 @@ class Policy:
             if monotonic > one.last_monotonic and is_about(statement, one.finding, one.meaning):
                 one.is_taken_back = True
                 one.is_over |= statement.evidence == Evidence.OPERATOR or _was_held_long_enough(one, now)
+
+    def _end_relative(self, key: DeviceKey, reason: str) -> None:
+        """End what is worse than it was: an operator says that it is right now."""
+        held = self._held.get(key, {})
+        for place in [at for at, one in held.items() if one.finding.reason == reason and one.meaning.is_relative]:
+            del held[place]
+
+    def newly_cleared(self, seen: Seen) -> list[tuple[DeviceKey, str]]:
+        """The reasons that an operator has taken back since the last look."""
+        return [
+            (key, statement.reason)
+            for key, statement, monotonic in seen.stated
+            if statement.evidence == Evidence.OPERATOR
+            and statement.reason
+            and not self._stated.is_cleared(key, statement.reason, math.nextafter(monotonic, 0.0))
+        ]
 
     def _ends(self, key: DeviceKey, held: Held, now: Now, *, is_seen: bool) -> bool:
         """True if a finding need not be remembered after this look."""
@@ -355,7 +375,8 @@ def _is_quiet(meaning: Meaning, last_monotonic: float, now: Now) -> bool:
 
 
 def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
-    held.is_taken_back |= _is_quiet(held.meaning, held.last_monotonic, now)
+    is_missed = held.may_be_over and now.monotonic - held.last_monotonic >= MISSED_SECONDS
+    held.is_taken_back |= is_missed or _is_quiet(held.meaning, held.last_monotonic, now)
     held.is_over |= held.is_taken_back and _was_held_long_enough(held, now)
     if not is_seen:
         held.seen_count = 0  # the source does not count it, or has been started again: whatever it counts next is new

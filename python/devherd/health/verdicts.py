@@ -8,6 +8,7 @@ from devherd import spool
 from devherd._native import Evidence, Finding, KernelLogEvent, health_sources
 from devherd.health.held import (
     ANY_SOURCE,
+    MISSED_SECONDS,
     NOTHING,
     Held,
     KernelLogPosition,
@@ -20,7 +21,7 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import HANGING, MEANINGS, NVML, Action, meaning_of
+from devherd.reasons.registry import MEANINGS, NVML, Action, meaning_of
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
@@ -43,9 +44,12 @@ def way_back(held: Held, recover_after: int) -> str:
     meaning, hold = held.meaning, held.hold
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if not meaning.is_event:
-        return ("1 good look" if recover_after == 1 else f"{recover_after} good looks in a row") + at_least
+        looks = "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
+        return looks + at_least + (f" or {_SHOWN[Evidence.OPERATOR]}" if meaning.is_relative else "")
     if meaning.quiet_seconds is not None:
         return f"{max(meaning.quiet_seconds, hold):g} s without another event"
+    if held.may_be_over:
+        at_least += f", or {MISSED_SECONDS:g} s without another event"
     if meaning.evidence:
         *others, last = (shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence)
         return (f"{', '.join(others)} or {last}" if others else last) + at_least
@@ -98,7 +102,7 @@ def only_warned(held: Held, now: Now) -> str:
     """Why a finding whose reason makes devices Unhealthy is only a warning; empty for any other finding."""
     if held.meaning.action != "unhealthy" or held.action == "unhealthy":
         return ""
-    if held.was_there and held.finding.value == HANGING:
+    if held.may_be_over:
         return "it hung shortly before devherd started again, which may have missed its recovery; a further hang counts"
     if held.was_there:
         return "already set at the first look at the device; a further bit makes it Unhealthy"
@@ -193,6 +197,7 @@ def _remembered_in(verdicts: health_pb2.Verdicts) -> Remembered:
     return Remembered(
         kernel_log=KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None,
         waiting=[_event_of(event) for event in verdicts.waiting],
+        at_unknown_links=[_event_of(event) for event in verdicts.at_unknown_links],
         uuids=dict(verdicts.kernel_log_uuids),
         memories=[((one.card, one.source, one.file, one.variant), one.text) for one in verdicts.memories],
     )
@@ -205,6 +210,7 @@ def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
         uuid=message.uuid,
         gpu_instance=message.gpu_instance if message.HasField("gpu_instance") else None,
         compute_instance=message.compute_instance if message.HasField("compute_instance") else None,
+        link=message.link if message.HasField("link") else None,
         xid=message.xid,
         value=message.value,
         text=message.text,
@@ -213,22 +219,27 @@ def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
     )
 
 
+def _event_message(event: KernelLogEvent) -> health_pb2.KernelLogEvent:
+    return health_pb2.KernelLogEvent(
+        rule=event.rule,
+        pci_address=event.pci_address,
+        uuid=event.uuid,
+        gpu_instance=event.gpu_instance,
+        compute_instance=event.compute_instance,
+        link=event.link,
+        xid=event.xid,
+        value=event.value,
+        text=event.text,
+        monotonic_seconds=event.monotonic,
+        times=event.times,
+    )
+
+
 def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
     if remembered.kernel_log is not None:
         message.kernel_log.next_record, message.kernel_log.lag_seconds = remembered.kernel_log
-    for event in remembered.waiting:
-        message.waiting.add(
-            rule=event.rule,
-            pci_address=event.pci_address,
-            uuid=event.uuid,
-            gpu_instance=event.gpu_instance,
-            compute_instance=event.compute_instance,
-            xid=event.xid,
-            value=event.value,
-            text=event.text,
-            monotonic_seconds=event.monotonic,
-            times=event.times,
-        )
+    message.waiting.extend(map(_event_message, remembered.waiting))
+    message.at_unknown_links.extend(map(_event_message, remembered.at_unknown_links))
     message.kernel_log_uuids.update(remembered.uuids)
     for (card, source, file, variant), text in remembered.memories:
         message.memories.add(card=card, source=source, file=file, variant=variant, text=text)

@@ -3,10 +3,12 @@
 The exporter and `devherd status` show the result.
 """
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from devherd import spool
@@ -25,8 +27,20 @@ LONG_STANDBY_SECONDS = 600.0
 """A roll-out is over by then: an instance that still stands by was started by mistake."""
 LATE_SCAN_SECONDS, LATE_SCAN_PERIODS = 30.0, 5
 """A scan is overdue after the longer of these times."""
+FULL_BYTES = 64 << 10
+"""A run directory with less room than this is full: the largest file of a small node is smaller."""
 _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
+
+
+def second_instance(standby: spool_pb2.Standby | None) -> str | None:
+    """What is wrong if an instance has stood by for longer than a roll-out takes; None otherwise."""
+    if standby is None or time.time() - standby.since < LONG_STANDBY_SECONDS:
+        return None
+    return (
+        "two instances are meant for this node, and one of them never serves: end one of them, "
+        "such as a systemd unit beside a DaemonSet, or the DaemonSet of another release"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,8 @@ class Herd:
     """The instance that waits to take over."""
     silent: frozenset[str] = frozenset()
     """The processes that should run and give no sign of life, the supervisor (SUPERVISOR) among them."""
+    full_directory: Path | None = None
+    """The run directory, if it is full: what its files say may be old."""
     served: Sequence[spool_pb2.Address] = ()
     """The exporter's addresses as it reports them; empty until its first report."""
 
@@ -92,12 +108,7 @@ class Herd:
 
     def second_instance(self) -> str | None:
         """What is wrong if another instance has stood by for longer than a roll-out takes; None otherwise."""
-        if self.standby is None or time.time() - self.standby.since < LONG_STANDBY_SECONDS:
-            return None
-        return (
-            "two instances are meant for this node, and one of them never serves: end one of them, "
-            "such as a systemd unit beside a DaemonSet, or the DaemonSet of another release"
-        )
+        return second_instance(self.standby)
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""
@@ -185,8 +196,17 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
         ],
         instance=_instance(settings),
         standby=read_standby(settings.standby_file),
+        full_directory=settings.run_dir if _is_full(settings.run_dir) else None,
         served=spool.read_or_empty(settings.served_file, spool_pb2.Addresses).addresses,
     )
+
+
+def _is_full(directory: Path) -> bool:
+    try:
+        place = os.statvfs(directory)
+    except OSError:
+        return False
+    return place.f_bavail * place.f_frsize < FULL_BYTES
 
 
 def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:

@@ -41,7 +41,18 @@ def bind(server: grpc.aio.Server, path: Path) -> None:
     try:
         server.add_insecure_port(target(path))
     except RuntimeError as error:
-        raise OSError(f"cannot bind {path}: {error}") from error
+        raise OSError(f"cannot bind {path}: {_refusal(path) or error}") from error
+
+
+def _refusal(path: Path) -> str | None:
+    """The kernel's own word for why a socket cannot be bound, which gRPC does not pass on; None if it can by now."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+    except OSError as error:
+        return error.strerror
+    path.unlink(missing_ok=True)
+    return None
 
 
 class Registration(Protocol):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd import history
+from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
@@ -26,6 +27,9 @@ class Change:
     """Evidence by device id; empty for a Healthy device."""
     ids: dict[str, set[str]] = field(default_factory=dict)
     """The ids that the kubelet knows each device by."""
+    keys: dict[str, DeviceKey] = field(default_factory=dict)
+    ways_back: dict[str, str] = field(default_factory=dict)
+    """What takes back the findings for which a device is Unhealthy."""
 
 
 def reasons_of(resources: Iterable[spool_pb2.Offer]) -> Reasons:
@@ -53,18 +57,20 @@ def changes(
             if reasons == before.get(device.id, []):
                 continue
             change = ill if reasons else well
-            verdict = held.get((device.vendor, device.card, device.id), health_pb2.Verdict())
+            verdict = held.get(key_of(device), health_pb2.Verdict())
             change.devices[device.id] = _evidence(reasons, verdict) if reasons else ""
+            change.keys[device.id] = key_of(device)
+            change.ways_back[device.id] = _way_back(reasons, verdict)
             change.ids[device.id] = {device.id, *ids_of(device.id, device.replicas, device.shares)}
         found += [change for change in (ill, well) if change.devices]
     return found
 
 
-def message_of(change: Change, devices: Iterable[str]) -> str:
-    """The message about some of the devices, in one line."""
+def message_of(change: Change, devices: Iterable[str], more: str = "") -> str:
+    """The message about some of the devices, in one line; `more` follows."""
     named = [f"{device} ({change.devices[device]})" if change.devices[device] else device for device in devices]
     state = "Unhealthy" if change.is_unhealthy else "Healthy again"
-    text = f"{change.resource_name}: {state}: {', '.join(named)}"
+    text = f"{change.resource_name}: {state}: {', '.join(named)}{more}"
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
 
@@ -73,9 +79,31 @@ def _evidence(reasons: list[str], verdict: health_pb2.Verdict) -> str:
     return "; ".join(f"{reason}: {details[reason]}" if details.get(reason) else reason for reason in reasons)
 
 
-def node_event(change: Change, node: str, now: float) -> Json:
+def _way_back(reasons: list[str], verdict: health_pb2.Verdict) -> str:
+    ways = {held.taken_back_by for held in verdict.held if held.reason in reasons and not held.is_over}
+    return "; ".join(sorted(ways - {""}))
+
+
+_SHOWN_FACTS = {"model": "", "pci_address": "PCI address ", "slot": "slot ", "serial": "serial "}
+
+
+def ticket_of(change: Change, facts: Mapping[str, str], pods: Iterable[str]) -> str:
+    """What somebody who replaces or repairs a device wants to know besides; empty for several devices at once."""
+    if not change.is_unhealthy or len(change.devices) != 1:
+        return ""
+    [way_back] = change.ways_back.values()
+    held_by = ", ".join(pods)
+    parts = {
+        "": ", ".join(f"{word}{facts[name]}" for name, word in _SHOWN_FACTS.items() if facts.get(name)),
+        "held by ": held_by,
+        "taken back by ": way_back,
+    }
+    return "".join(f"; {word}{text}" for word, text in parts.items() if text)
+
+
+def node_event(change: Change, node: str, now: float, ticket: str = "") -> Json:
     """An Event about a node; its uid is the node's name, as in the kubelet's Events."""
-    return _event(_node(node), _of(change), message_of(change, change.devices), node, now)
+    return _event(_node(node), _of(change), message_of(change, change.devices, ticket), node, now)
 
 
 def configuration_event(refusal: str, node: str, now: float) -> Json:
@@ -92,6 +120,12 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
         " which was restarted"
     )
     return _event(_node(node), ("Normal", "RestartedForDriver"), text, node, restart.timestamp_seconds)
+
+
+def second_instance_event(what: str, standby: spool_pb2.Standby, node: str, now: float) -> Json:
+    """An Event about a node: another instance stands by there, and has no end to wait for."""
+    text = f"devherd {standby.version} ({standby.revision}) stands by beside the one that serves: {what}"
+    return _event(_node(node), ("Warning", "SecondInstance"), text[:LONGEST_MESSAGE], node, now)
 
 
 def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: float) -> Json:

@@ -15,15 +15,16 @@ import grpc.aio
 
 from devherd import history, spool
 from devherd.backoff import Backoff
+from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import Herd, read_instance
-from devherd.inventory import Allocations
+from devherd.instance.read import Herd, read_instance, second_instance
+from devherd.inventory import Allocations, inventory_of
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
 from devherd.kubernetes.api import Api, ApiError, Json
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
-from devherd.proto import spool_pb2
+from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import identity_of
 
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 SCANNER = "scanner"
 """The process whose history has the Xids of applications."""
+SECOND_INSTANCE_SECONDS = 60.0
+"""Between two looks for an instance that stands by."""
 _CURES = {
     401: "the token is not accepted",
     403: "add the component deploy/kubernetes/components/events",
@@ -60,6 +63,7 @@ class Reporter:
         """What is to be reported; None once all is."""
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
+        self._second_due_at = self._second_since = 0.0
         self._complaint = ""
         self._history = history.Follower(settings.run_dir, SCANNER)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
@@ -76,6 +80,9 @@ class Reporter:
             self._report_applications([each for each in self._history.news() if each.kind == "application"])
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
+        if time.monotonic() >= self._second_due_at:
+            self._second_due_at = time.monotonic() + SECOND_INSTANCE_SECONDS
+            self._report_second_instance()
 
     def _look(self) -> None:
         self._herd = read_instance(self._settings)
@@ -119,12 +126,24 @@ class Reporter:
             self._restart_at = restart.timestamp_seconds
             self._keep()
 
+    def _report_second_instance(self) -> None:
+        """Report an instance that stands by for longer than a roll-out takes, once."""
+        standby = read_standby(self._settings.standby_file)
+        what = second_instance(standby)
+        if standby is None or what is None or standby.since == self._second_since:
+            return
+        event = objects.second_instance_event(what, standby, host_name(), time.time())
+        with contextlib.suppress(ApiError):  # tried again a minute later
+            if self._events.send(event, standby.since, 1):
+                self._second_since = standby.since
+
     def _report_change(self, change: Change, now: Reasons) -> None:
         """Send the Event of the node, record that, then send those of pods: a failure repeats no Event."""
-        event = objects.node_event(change, host_name(), time.time())
-        if (seconds := self._events.wait_seconds(event)) > 0:
+        if (seconds := self._events.wait_seconds(objects.node_event(change, host_name(), time.time()))) > 0:
             raise _LimitReachedError(seconds)
         holders = self._holders(change)
+        ticket = objects.ticket_of(change, self._facts(change), ["/".join(pod) for pod in holders])
+        event = objects.node_event(change, host_name(), time.time(), ticket)
         reasons = now.get(change.resource_name, {})
         self._send(event, _same(change, list(change.devices), reasons), self._taken_times(change, list(change.devices)))
         reported = self._reported.setdefault(change.resource_name, {})
@@ -156,6 +175,15 @@ class Reporter:
             for offer in offers
             for device in offer.devices
         }
+
+    def _facts(self, change: Change) -> dict[str, str]:
+        """The facts of the only device; empty for several, and for one that is not known any more."""
+        if len(change.devices) != 1:
+            return {}
+        [key] = change.keys.values()
+        inventory = inventory_of(spool.read_or_empty(self._settings.devices_file, devices_pb2.Inventory))
+        entry = inventory.entries.get(key)
+        return {name: fact.text for name, fact in entry.device.facts.items()} if entry else {}
 
     def _taken_times(self, change: Change, devices: list[str]) -> int:
         """How often the most restless of these devices has changed so since that was reported."""

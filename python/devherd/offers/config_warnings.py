@@ -30,6 +30,7 @@ def config_warnings(config: Config, entries: Collection[Entry], offers: Offers) 
         *(_without_devices(matches, facts) if facts else ()),
         *_simulated_beside_real(offers.offers),
         *_given_twice(offers.offers),
+        *_of_several_vendors(offers.offers),
     ]
 
 
@@ -77,6 +78,16 @@ def _simulated_beside_real(offers: Iterable[Offer]) -> Iterator[str]:
                 f"simulated: `{offer.name}` has {amount(simulated, 'simulated device')} beside"
                 f" {len(offer.devices) - simulated} real, and a pod that is given a simulated one has no device"
                 " — give the simulated ones another name"
+            )
+
+
+def _of_several_vendors(offers: Iterable[Offer]) -> Iterator[str]:
+    for offer in offers:
+        vendors = sorted({one.entry.vendor for one in offer.devices} - {SIMULATED})
+        if len(vendors) > 1:
+            yield (
+                f"resources: `{offer.name}` is one resource of devices of {', '.join(vendors)}, and a pod gets any of"
+                " them — give each rule that names it a `vendor` in its `match`, and each vendor a name"
             )
 
 

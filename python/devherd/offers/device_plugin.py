@@ -152,6 +152,15 @@ def _unique(offer: Offer, result: DevicePluginOffers) -> list[Offered]:
     return unique
 
 
+def largest_size(device_id: str, numa_nodes: int) -> int:
+    """The most bytes that a device has in a list, by the encoding of protocol buffers.
+
+    Tags and lengths (9), the id, "Unhealthy" (9), the topology's tag and length (3), and for each NUMA node, of which
+    Linux has up to 1 024, tags, a length and a number of two bytes (5).
+    """
+    return 21 + len(device_id.encode()) + 5 * numa_nodes
+
+
 def _fitting(devices: list[Offered], possible_nodes: int) -> list[tuple[Offered, list[str], int]]:
     """The devices that fit into one message, each with its shares and its number of replicas, 0 for none.
 
@@ -163,8 +172,7 @@ def _fitting(devices: list[Offered], possible_nodes: int) -> list[tuple[Offered,
     for offered in devices:
         numa_nodes = len(offered.entry.device.numa_nodes) or possible_nodes
         for number, device_id in enumerate(offered.ids):
-            # Tags and lengths (8), the id, "Unhealthy" (9), and up to 14 bytes for each NUMA node.
-            size += 17 + len(device_id.encode()) + 14 * numa_nodes
+            size += largest_size(device_id, numa_nodes)
             if size > MAX_LIST_BYTES:
                 return [*kept, *_cut(offered, number)]
         kept.append((offered, offered.entry.device.shares, offered.replicas))

@@ -344,6 +344,7 @@ class Verdicts(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     KERNEL_LOG_UUIDS_FIELD_NUMBER: _builtins.int
     MEMORIES_FIELD_NUMBER: _builtins.int
+    AT_UNKNOWN_LINKS_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -377,6 +378,10 @@ class Verdicts(_message.Message):
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
         """sorted by card, source, file, variant"""
 
+    @_builtins.property
+    def at_unknown_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLogEvent]:
+        """events of it at a switch's link of which nobody knows yet where it leads"""
+
     def __init__(
         self,
         *,
@@ -390,10 +395,11 @@ class Verdicts(_message.Message):
         waiting: _abc.Iterable[Global___KernelLogEvent] | None = ...,
         kernel_log_uuids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         memories: _abc.Iterable[Global___Memory] | None = ...,
+        at_unknown_links: _abc.Iterable[Global___KernelLogEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_log", b"kernel_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "kernel_log_uuids", b"kernel_log_uuids", "memories", b"memories", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unknown_links", b"at_unknown_links", "boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "kernel_log_uuids", b"kernel_log_uuids", "memories", b"memories", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -449,6 +455,7 @@ class KernelLogEvent(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     TIMES_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
     pci_address: _builtins.str
     uuid: _builtins.str
@@ -460,6 +467,7 @@ class KernelLogEvent(_message.Message):
     monotonic_seconds: _builtins.float
     """CLOCK_MONOTONIC of that boot"""
     times: _builtins.int
+    link: _builtins.int
     def __init__(
         self,
         *,
@@ -473,19 +481,24 @@ class KernelLogEvent(_message.Message):
         text: _builtins.str = ...,
         monotonic_seconds: _builtins.float = ...,
         times: _builtins.int = ...,
+        link: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "_link", b"_link", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance", "link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance", "monotonic_seconds", b"monotonic_seconds", "pci_address", b"pci_address", "rule", b"rule", "text", b"text", "times", b"times", "uuid", b"uuid", "value", b"value", "xid", b"xid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "_link", b"_link", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance", "link", b"link", "monotonic_seconds", b"monotonic_seconds", "pci_address", b"pci_address", "rule", b"rule", "text", b"text", "times", b"times", "uuid", b"uuid", "value", b"value", "xid", b"xid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compute_instance: _TypeAlias = _typing.Literal["compute_instance"]  # noqa: Y015
     _WhichOneofArgType__compute_instance: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance"]  # noqa: Y015
     _WhichOneofReturnType__gpu_instance: _TypeAlias = _typing.Literal["gpu_instance"]  # noqa: Y015
     _WhichOneofArgType__gpu_instance: _TypeAlias = _typing.Literal["_gpu_instance", b"_gpu_instance"]  # noqa: Y015
+    _WhichOneofReturnType__link: _TypeAlias = _typing.Literal["link"]  # noqa: Y015
+    _WhichOneofArgType__link: _TypeAlias = _typing.Literal["_link", b"_link"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__compute_instance) -> _WhichOneofReturnType__compute_instance | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_instance) -> _WhichOneofReturnType__gpu_instance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__link) -> _WhichOneofReturnType__link | None: ...
 
 Global___KernelLogEvent: _TypeAlias = KernelLogEvent  # noqa: Y015
 

@@ -18,6 +18,7 @@ class Rule:
     pattern: str
     vendor: str = ""
     reason: str = ""
+    reason_at_link: str = ""
     evidence: str = ""
     takes_back: tuple[str, ...] = ()
     optional: bool = False

@@ -100,6 +100,8 @@ class Meaning:
     """Minimum hold in seconds after it was last seen: `health.rules`."""
     only_when_new: bool = False
     """A finding at the first look at a device is a warning: the device may have worked with it since the boot."""
+    is_relative: bool = False
+    """Worse than the best in this boot: an operator may say that what is now is right."""
     is_damped: bool = True
     """Whether it is held longer if it recurs often; false if presence ends it, or an operator raises it."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
@@ -123,6 +125,7 @@ def meaning_from(native: "NativeMeaning") -> Meaning:
         evidence=frozenset(native.evidence),
         after=native.after,
         only_when_new=native.only_when_new,
+        is_relative=native.is_relative,
         is_damped=native.is_damped,
         by_value={value: meaning_from(one) for value, one in native.by_value},
     )

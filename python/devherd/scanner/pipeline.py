@@ -362,6 +362,8 @@ class Pipeline:
         take_in(
             seen, reported, entries, {f"{EXTERNAL_PREFIX}{one.name}": one.match for one in self.config.health.external}
         )
+        for (_, card, _), reason in self.policy.newly_cleared(seen):
+            self._native.forget_best(card, reason)
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:

@@ -224,8 +224,8 @@ _SCARCE_BYTES = 32 * 1024
 class Reserve:
     """A file of RESERVE_BYTES in the run directory. While it is not there, that is a problem of the node."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / "reserve"
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self.problem: spool_pb2.Problem | None = None
 
     def tend(self) -> None:

@@ -64,7 +64,7 @@ class Round:
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
-        self._reserve = Reserve(settings.run_dir)
+        self._reserve = Reserve(settings.reserve_file)
         self._published: object = None
         self._unwritable: str | None = None
         self._problems: list[spool_pb2.Problem] = []
@@ -164,7 +164,7 @@ class Round:
             self.counters.add(counters.KERNEL_LOG_LOST, amount=records.lost)
         self._has_new_records |= bool(records.events)
         inventory = self.pipeline.inventory
-        if records.events or (self._kernel_log_source.waiting and self._records_matched_for != inventory.version):
+        if records.events or (self._kernel_log_source.is_waiting and self._records_matched_for != inventory.version):
             result = self._kernel_log_source.match(
                 records.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
             )
@@ -232,7 +232,9 @@ class Round:
 
     def _remembered(self) -> Remembered:
         source = self._kernel_log_source
-        return Remembered(self.kernel_log.position, source.waiting, source.uuids, self.pipeline.memories())
+        return Remembered(
+            self.kernel_log.position, source.waiting, source.at_unknown_links, source.uuids, self.pipeline.memories()
+        )
 
     def keep_counters(self) -> None:
         """Write the counters if they have changed. Raises OSError when they cannot be written."""

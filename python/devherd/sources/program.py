@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from devherd._native import adopt_orphans, die_with_parent
+from devherd.process import SOURCE_MARK
 from devherd.sources.report import LONGEST_DETAIL, plain
 from devherd.sources.request import unusable
 from devherd.text import amount
@@ -119,6 +120,7 @@ class RunningProgram:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
+                env=os.environ | {SOURCE_MARK: str(os.getpid())},
                 process_group=0,
                 preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
             )

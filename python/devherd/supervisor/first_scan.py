@@ -10,7 +10,6 @@ import logging
 import os
 import pickle
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, NoReturn
@@ -134,7 +133,7 @@ def _run(load: Callable[[], Config], work: Mapping[bytes, Scan], answer: BinaryI
             answer.flush()
         code = 0
     except DevherdError as error:
-        print(f"devherd: {error}", file=sys.stderr)  # noqa: T201 - the command's own error line
+        logs.fail(error)
         code = error.exit_code
     except BrokenPipeError:
         code = 0  # the supervisor ended during its start: the result is not needed

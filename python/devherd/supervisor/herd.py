@@ -207,6 +207,7 @@ class Herd(Supervisor):
         """Do the work of every round and, once a second, the periodic checks."""
         second_has_passed = time.monotonic() - self._last_tick >= TICK_SECONDS
         if second_has_passed:
+            self.options.orphans.sweep()
             self._look_after_children()
         if not self._locks.are_held:
             return  # the files are the next instance's

@@ -18,6 +18,7 @@ from devherd.settings import Settings, changed_fixed_options
 from devherd.spool import Identity, identity_of
 from devherd.supervisor import fork
 from devherd.supervisor.fork import entitle
+from devherd.supervisor.lock import refusing_unusable
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,8 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
         entitle(NAME, settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
         config = load(settings)
-        write_resolved(settings.resolved_config_file, config)
+        with refusing_unusable(settings.run_dir):
+            write_resolved(settings.resolved_config_file, config)
         for option in changed_fixed_options(settings, config.settings()):
             log.warning(
                 "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option

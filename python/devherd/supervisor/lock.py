@@ -6,6 +6,7 @@ started, or removed and created again, so the lock is checked and renewed at run
 Locks work between pods that share the directory; process ids would not, because pods do not share them.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -81,10 +82,11 @@ def refusing_unusable(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise UsageError(
             f"cannot use the run directory {run_dir}",
             f"{error.filename or run_dir}: {error.strerror}",
-            "name one that can be written with --run-dir",
+            "make room there" if is_full else "name one that can be written with --run-dir",
         ) from error
 
 
@@ -223,7 +225,8 @@ def _close_to_others(settings: Settings) -> None:
 
     A directory with other content, such as /tmp, keeps its mode.
     """
-    if {path.name for path in settings.run_dir.iterdir()} <= settings.own_names:
+    names = {path.name for path in settings.run_dir.iterdir()}
+    if names - {name for name in names if name.startswith(".") and name.endswith(".new")} <= settings.own_names:
         settings.run_dir.chmod(0o700)
 
 

@@ -19,6 +19,7 @@ from devherd.history import History
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, signals
+from devherd.supervisor.orphans import Orphans
 from devherd.supervisor.output import Stderr, main_log_path
 from devherd.supervisor.process import ChildConfig, GroupConfig
 from devherd.supervisor.programs import Programs
@@ -111,6 +112,7 @@ class Options(ServerOptions):
         self.logger = logger
         self.heartbeats = Heartbeats()
         self.history = History(settings.history_directory, "supervisor")
+        self.orphans = Orphans()
         self.pid = os.getpid()
         self.poller = Poller(self)
         self.spool_watch = SpoolWatch(

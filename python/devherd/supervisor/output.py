@@ -70,6 +70,8 @@ class Output(POutputDispatcher):
 
     def __init__(self, process: Any, descriptor: int, forward: Callable[[bytes], None]) -> None:
         super().__init__(process, ProcessCommunicationStdoutEvent, descriptor)
+        config = process.config
+        self._name = config.child_name if config.options.settings.log_format == "json" else ""
         self._forward = forward
         self._line = b""
 
@@ -89,14 +91,23 @@ class Output(POutputDispatcher):
         if len(rest) > _LONGEST_LINE:
             lines, newline, rest = lines + newline + rest, b"\n", b""
         self._line = rest
-        self._forward(lines + newline)
+        self._pass_on(lines + newline)
 
     def end(self) -> None:
         """Forward the unfinished line and close the file, after the child has ended."""
         if self._line:
-            self._forward(self._line + b"\n")
+            self._pass_on(self._line + b"\n")
         self._line = b""
         self.normallog.close()
+
+    def _pass_on(self, lines: bytes) -> None:
+        """Forward lines; with a log in JSON also those that libraries write."""
+        if self._name:
+            lines = b"".join(
+                line if line.startswith(b"{") else logs.as_json(line, self._name)
+                for line in lines.splitlines(keepends=True)
+            )
+        self._forward(lines)
 
 
 class Stderr:
@@ -106,6 +117,7 @@ class Stderr:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        self._is_journal = logs.is_journal(descriptor)
         self._lost = 0
 
     def write(self, text: str) -> None:
@@ -123,6 +135,8 @@ class Stderr:
         self._send(data)
 
     def _send(self, data: bytes) -> None:
+        if self._is_journal:
+            data = logs.for_journal(data)
         while data:
             if not self._takes_more(0 if self._lost else PATIENCE_SECONDS):
                 self._lost += len(data)

@@ -182,6 +182,8 @@ class Process(Subprocess):
         super().finish(pid, sts)
         for output in outputs:
             output.end()
+        if self.config.program.starts_programs:
+            self.config.options.orphans.of(pid)
         if is_wanted:
             self._failures = 0
             self._backoff.reset()

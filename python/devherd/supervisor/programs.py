@@ -46,6 +46,8 @@ class Program:
     """Returns True if the child runs under the configuration in force; None: always."""
     reloads: bool = False
     """True if it reads the configuration, and reads it again at SIGHUP."""
+    starts_programs: bool = False
+    """True if it starts programs of the operator, which may leave processes behind."""
     hands_over: bool = False
     """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
@@ -351,7 +353,13 @@ _RESOURCE_LIMITS = MappingProxyType(
 )
 
 
-def _source(main: ChildMain, may: Callable[[Settings, str], Access], keys: Callable[[str], bool]) -> Program:
+def _source(
+    main: ChildMain,
+    may: Callable[[Settings, str], Access],
+    keys: Callable[[str], bool],
+    *,
+    starts_programs: bool = False,
+) -> Program:
     """A program for the sources with these keys; each runs while the scanner has a request for it."""
     return Program(
         group="source",
@@ -360,6 +368,7 @@ def _source(main: ChildMain, may: Callable[[Settings, str], Access], keys: Calla
         per_file=lambda settings: settings.requests_directory,
         suffix=".json",
         keys=keys,
+        starts_programs=starts_programs,
     )
 
 
@@ -369,7 +378,7 @@ DEVHERD = Programs(
         Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
-        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX)),
+        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
         Program(

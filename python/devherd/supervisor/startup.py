@@ -10,6 +10,7 @@ import time
 import grpc.aio  # noqa: F401
 
 import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
+from devherd import log as logs
 from devherd import spool
 from devherd.config.resolved import Config, write_resolved
 from devherd.health import cordon
@@ -52,6 +53,7 @@ def prepare(
     has requested the end.
     """
     settings = config.settings()
+    logs.configure(output.MAIN_LOG, settings.log_level, settings.log_format)
     control.check_path(settings)
     locks, standby = Locks(settings), Standby(config, programs, first_scan)
     with refusing_unusable(settings.run_dir):

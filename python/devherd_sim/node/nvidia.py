@@ -67,6 +67,7 @@ _DRM_MAJOR = 226
 _NVIDIA = 0x10DE
 _PLX_SWITCH = pci.Function(path="", vendor=0x10B5, device=0x8796, pci_class=pci.BRIDGE_CLASS, driver="pcieport")
 _SWITCH_LINKS = 18
+_SWITCH_COUNT = 6
 _SWITCHES = "proc/driver/nvidia-nvswitch/devices"
 _FABRIC_MANAGER = "proc/2939"
 # NVLinks between pairs of GPUs of a DGX-1 with V100, smaller number first: a hybrid cube mesh, six links per GPU.
@@ -245,11 +246,19 @@ def _driver() -> list[Entry]:
 def _switches() -> list[Entry]:
     """The six NVSwitches of a baseboard, and of the host's processes the fabric manager and one of the kernel's own."""
     return [
-        *(File.line(f"{_SWITCHES}/0000:f{number}:00.0/information", "BIOS Version: N/A") for number in range(6)),
+        *(
+            File.line(f"{_SWITCHES}/{_switch(number)}/information", "BIOS Version: N/A")
+            for number in range(_SWITCH_COUNT)
+        ),
         File.line("proc/2/comm", "kthreadd"),
         File.line(f"{_FABRIC_MANAGER}/comm", "nv-fabricmanage"),
         File.line(f"{_FABRIC_MANAGER}/stat", "2939 (nv-fabricmanage) S 1 2939 2939 0 -1"),
     ]
+
+
+def has_switches(root: Path) -> bool:
+    """Whether its GPUs are on NVLink switches."""
+    return (root / _SWITCHES).is_dir()
 
 
 def stop_fabric_manager(root: Path) -> None:
@@ -322,11 +331,24 @@ def _facts(spec: NvidiaSpec, gpus: Sequence[Gpu]) -> dict[str, Any]:
                 "mig_devices": [device.facts(place) for place, device in enumerate(gpu.mig or ())],
                 "nvlinks": _nvlinks(gpu, visible) if spec.nvlink == "direct" else {},
                 "switch_links": _SWITCH_LINKS if spec.nvlink == "switch" else 0,
+                "switch_ports": switch_ports(gpu.number) if spec.nvlink == "switch" else {},
             }
             for index, gpu in enumerate(visible)
         ],
         "problems": [],
     }
+
+
+def switch_ports(number: int) -> dict[str, str]:
+    """The ports of the switches that the links of a GPU lead to: as many of each switch."""
+    each = _SWITCH_LINKS // _SWITCH_COUNT
+    places = [(switch, number * each + link) for switch in range(_SWITCH_COUNT) for link in range(each)]
+    return {str(link): f"{_switch(switch)}/{port}" for link, (switch, port) in enumerate(places)}
+
+
+def _switch(number: int) -> str:
+    """The PCI address of a switch."""
+    return f"0000:f{number}:00.0"
 
 
 def _nvlinks(gpu: Gpu, gpus: Sequence[Gpu]) -> dict[str, int]:

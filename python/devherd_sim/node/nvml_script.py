@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devherd.errors import UsageError
-from devherd_sim.node.nvidia import DRIVER_VERSION
+from devherd_sim.node.nvidia import DRIVER_VERSION, has_switches, switch_ports
 from devherd_sim.node.nvidia_mig import MODELS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -17,6 +17,8 @@ SCRIPT = "nvml.txt"
 LIBRARY = "-"
 """The place of statements about the library."""
 _STATEMENTS = ".devherd-nvml"
+_REMOTE_LINK = 146
+"""`NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID`."""
 _OF_A_GPU = (
     "field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "persistence", "mode", "lost",
     "fail", "hang",
@@ -31,6 +33,8 @@ def write(node: SimulatedNode) -> Path:
     statements = [line for at in (LIBRARY, *addresses) for line in _statements_of(node.root, at, addresses)]
     statements.sort(key=lambda line: int(line.split()[1]) if line.startswith("event ") else 0)  # stub reads in order
     gpus = [_gpu(node.nvidia.information(address), address) for address in addresses]
+    if has_switches(node.root):
+        gpus += [line for number in range(len(gpus)) for line in _links(number)]
     temporary = script.with_suffix(".new")
     temporary.write_text("\n".join([f"driver {DRIVER_VERSION}", "cuda 13000", *gpus, *statements, ""]))
     temporary.rename(script)
@@ -81,3 +85,12 @@ def _gpu(information: dict[str, str], address: str) -> str:
         "mig": 0,
     }
     return " ".join(["gpu", *(f"{name}={value}" for name, value in facts.items())])
+
+
+def _links(number: int) -> list[str]:
+    """The links of a GPU to switches, and the number of each at its other end."""
+    ends = [(link, *port.split("/")) for link, port in switch_ports(number).items()]
+    return [
+        *(f"link gpu={number} link={link} type=2 pci=0000{switch}" for link, switch, _ in ends),
+        *(f"field gpu={number} id={_REMOTE_LINK} link={link} value={port}" for link, _, port in ends),
+    ]

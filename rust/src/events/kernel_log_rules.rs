@@ -1,7 +1,8 @@
 //! Rules, compiled once, by which records of the kernel log report events of devices.
 //!
 //! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi`
-//! and `ci` (a MIG instance) name the device; `xid` and `value` distinguish events of one rule.
+//! and `ci` (a MIG instance) name the device, or `bdf` and `link` a port of a switch that it is connected to; `xid` and
+//! `value` distinguish events of one rule.
 
 use std::io;
 
@@ -39,6 +40,8 @@ pub struct Match {
     pub gpu_instance: Option<u32>,
     /// The compute instance, if the record concerns one.
     pub compute_instance: Option<u32>,
+    /// The number of the switch's link, if the record concerns one of the switch at `pci_address`.
+    pub link: Option<u32>,
     /// The code of an Xid, or empty.
     pub xid: String,
     /// The text that the pattern's group `value` matched, or empty.
@@ -84,6 +87,7 @@ impl Rules {
             uuid: group(&groups, "uuid"),
             gpu_instance: number("gi"),
             compute_instance: number("ci"),
+            link: number("link"),
             xid: group(&groups, "xid"),
             value: group(&groups, "value"),
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::cards::{Awaited, Card, LastResult, Look};
-use super::source::{Count, Source};
+use super::source::{About, Count, Source};
 use super::sources;
 use super::sources::device_dump::{self, DUMPS};
 use super::sources::scan;
@@ -261,6 +261,19 @@ impl Poller {
     /// What a later process must know.
     pub fn memories(&mut self) -> Memories {
         self.new_memories().unwrap_or_else(|| self.memories.clone())
+    }
+
+    /// An operator says that what is now on a card is right: what this reason is relative to begins again.
+    pub fn forget_best(&mut self, card: &str, reason: &str) {
+        let is_meant = |about: &About| about.meanings.iter().any(|one| one.is_relative && one.reason == reason);
+        for polled in self.cards.iter_mut().filter(|polled| polled.card.key == card) {
+            for watched in polled.card.watched.iter().filter(|watched| is_meant(watched.source)) {
+                watched.forget_best();
+                self.memories.remove(&place_of(watched.key(card)));
+            }
+            polled.last_result = None;
+            polled.card.may_have_news();
+        }
     }
 
     /// Takes over what an earlier process, or poller, knew.

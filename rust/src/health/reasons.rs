@@ -26,6 +26,8 @@ const XID_SECONDS: u32 = 3600;
 
 const STARTED_ANEW: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted];
 const STARTED_OR_CLEARED: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
+const RESET_OR_CLEARED: &[Evidence] =
+    &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::Restarted];
 const EXCHANGED_OR_CLEARED: &[Evidence] = &[Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
 const UNTIL_TAKEN_BACK: &[Evidence] =
     &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::SourceCleared];
@@ -83,6 +85,8 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::warning(FABRIC, "an NVSwitch prints an SXid that is not fatal").until_quiet_for(EVENT_SECONDS),
             Meaning::warning("fabric-fatal", "an NVSwitch prints an SXid that is fatal to the NVLink fabric")
                 .until(STARTED_OR_CLEARED),
+            Meaning::unhealthy("nvlink-fatal", "the same SXid is about a link that leads to this GPU, as NVML reports")
+                .until(RESET_OR_CLEARED),
             Meaning::unhealthy(
                 FIRMWARE,
                 "the driver prints that the NIC's firmware does not answer, or that it cannot load the GPU's (Intel xe)",

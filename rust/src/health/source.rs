@@ -204,6 +204,8 @@ pub struct Meaning {
     /// Whether a finding that is present at the first look is only a warning: nobody saw it come, and the device may
     /// have worked with it since the last boot.
     pub only_when_new: bool,
+    /// Whether it is worse than the best that was seen in this boot: an operator may say that what is now is right.
+    pub is_relative: bool,
     /// Seconds that it must last before it counts.
     pub after: u32,
     /// Whether coming and going is a fault in itself, so that it is held longer if it comes often.
@@ -223,6 +225,7 @@ impl Meaning {
             action: Action::Unhealthy,
             clears: Clears::Level,
             only_when_new: false,
+            is_relative: false,
             after: 0,
             is_damped: true,
             threshold,
@@ -246,6 +249,12 @@ impl Meaning {
     #[must_use]
     pub const fn only_when_new(self) -> Self {
         Self { only_when_new: true, ..self }
+    }
+
+    /// Says that it is relative to the best state in this boot.
+    #[must_use]
+    pub const fn relative(self) -> Self {
+        Self { is_relative: true, ..self }
     }
 
     /// Makes it an event that ends after this many seconds without another one.
@@ -372,6 +381,9 @@ pub trait Examination: Debug + Send {
 
     /// Takes over what an earlier process knew, in addition to its own state.
     fn recall(&mut self, _memory: &str) {}
+
+    /// Forgets the best state so far: the next look is the measure of those after it.
+    fn forget_best(&mut self) {}
 
     /// Whether it can have `counts`.
     fn is_counting(&self) -> bool {

@@ -140,6 +140,14 @@ impl Watched {
         Ok(state.reported_memory.clone())
     }
 
+    /// Forgets the best state, and what was seen last.
+    pub(super) fn forget_best(&self) {
+        if let Some(mut state) = self.try_lock() {
+            state.examination.forget_best();
+            state.last = None;
+        }
+    }
+
     /// Takes over what an earlier process knew.
     pub(super) fn recall(&self, memory: &str) {
         if let Some(mut state) = self.try_lock() {

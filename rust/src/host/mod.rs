@@ -16,7 +16,9 @@ pub mod mounts;
 pub mod read_log;
 pub mod resolve;
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use attribute::Attribute;
 use directory::normal;
@@ -26,21 +28,39 @@ use resolve::Place;
 const SYSFS: i64 = 0x6265_6572;
 
 /// A host tree under any prefix: `/` on bare metal, `/host` in a container, a directory in tests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Host {
     root: PathBuf,
     simulated: bool,
+    /// What one scan has made once for all vendors; `None` outside of scans.
+    made: Option<Arc<OnceLock<Made>>>,
 }
+
+type Made = Arc<dyn Any + Send + Sync>;
 
 impl Host {
     /// The host whose tree is below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), simulated: false }
+        Self { root: root.into(), simulated: false, made: None }
     }
 
     /// The simulated node whose tree is below `root`; plain files may stand for device nodes.
     pub fn simulated(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), simulated: true }
+        Self { root: root.into(), simulated: true, made: None }
+    }
+
+    /// The same host for one scan.
+    #[must_use]
+    pub fn for_a_scan(&self) -> Self {
+        Self { made: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// What `make` makes: of a host for one scan, what the first call has made.
+    pub fn once_a_scan(&self, make: impl FnOnce() -> Made) -> Made {
+        match &self.made {
+            Some(kept) => Arc::clone(kept.get_or_init(make)),
+            None => make(),
+        }
     }
 
     /// `/proc/sys/kernel/random/boot_id`; `None` if it cannot be read.

@@ -73,6 +73,12 @@ pub fn recorded<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, ReadLog) {
     (result, RECORDING.take().unwrap_or_else(nothing).into())
 }
 
+/// Whether this thread records what it reads: it must read itself then, not take over what others have read.
+#[must_use]
+pub fn is_recording() -> bool {
+    RECORDING.with_borrow(Option::is_some)
+}
+
 /// Ends the recording also if the work panics: the thread goes on with other work.
 struct EndRecording;
 

@@ -47,6 +47,8 @@ pub struct Gpu {
     pub nvlinks: BTreeMap<String, u32>,
     /// Number of active NVLinks to switches.
     pub switch_links: u32,
+    /// The switch and its port at the other end of those, by the link's own number: `0000:07:00.0/46`.
+    pub switch_ports: BTreeMap<u32, String>,
     /// The `NVLink` fabric that it has joined, as cluster and clique: `<uuid>.<number>`.
     pub fabric_clique: Option<String>,
 }

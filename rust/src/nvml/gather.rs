@@ -250,17 +250,29 @@ impl Query<'_> {
     /// at that address.
     fn count_link(&mut self, subject: &str, gpu: Handle, link: u32, gpus: &BTreeSet<String>, facts: &mut Gpu) {
         let end: Answer<c_uint> = self.library.below(&["nvmlDeviceGetNvLinkRemoteDeviceType"], gpu, link);
-        if matches!(end, Ok(LINK_TO_SWITCH)) {
-            facts.switch_links += 1;
+        let names = &["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"];
+        let remote = self.library.below(names, gpu, link);
+        let is_to_switch = matches!(end, Ok(LINK_TO_SWITCH));
+        // The switches of Blackwell are no PCI functions of the host: what NVML answers of them is no failure.
+        let remote: Option<PciInfo> = if is_to_switch { remote.ok() } else { self.known(subject, remote) };
+        let there = remote.as_ref().map(address);
+        if is_to_switch {
+            self.note_switch(gpu, link, there, facts);
             return;
         }
-        let names = &["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"];
-        let Some(remote) = self.known::<PciInfo>(subject, self.library.below(names, gpu, link)) else { return };
-        let there = address(&remote);
+        let (Some(remote), Some(there)) = (remote, there) else { return };
         if matches!(end, Ok(LINK_TO_GPU)) || gpus.contains(&there) {
             *facts.nvlinks.entry(there).or_default() += 1;
         } else if end.is_err() && remote.pciDeviceId & 0xffff == NVIDIA {
-            facts.switch_links += 1;
+            self.note_switch(gpu, link, Some(there), facts);
+        }
+    }
+
+    fn note_switch(&self, gpu: Handle, link: u32, switch: Option<String>, facts: &mut Gpu) {
+        facts.switch_links += 1;
+        let port = gpu_health::remote_link(self.library, gpu, link);
+        if let (Some(switch), Some(port)) = (switch, port) {
+            facts.switch_ports.insert(link, format!("{switch}/{port}"));
         }
     }
 

@@ -19,15 +19,15 @@ use super::interface::{
     NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS,
     NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, NVML_FI_DEV_NVLINK_ERROR_DL_CRC, NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY,
     NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, NVML_FI_DEV_NVLINK_GET_STATE, NVML_FI_DEV_NVLINK_LINK_COUNT,
-    NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_FAILURE,
-    NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE, NVML_FI_DEV_REMAPPED_ROWS_UNC_INACTIVE,
-    NVML_FI_DEV_REMAPPED_UNC, NVML_FI_DEV_RETIRED_DBE, NVML_FI_DEV_RETIRED_PENDING, NVML_FI_DEV_RETIRED_SBE,
-    NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, NVML_GPU_FABRIC_STATE_COMPLETED, NVML_NVLINK_MAX_LINKS,
-    NVML_NVLINK_STATE_INACTIVE, NVML_VALUE_TYPE_SIGNED_INT, NVML_VALUE_TYPE_SIGNED_LONG_LONG,
-    NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
-    NVML_VALUE_TYPE_UNSIGNED_SHORT, Plain, nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t,
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlRepairStatus_v1_t,
-    nvmlUnrepairableMemoryStatus_v1_t, nvmlValue_t, version,
+    NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID, NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_REMAPPED_COR,
+    NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE,
+    NVML_FI_DEV_REMAPPED_ROWS_UNC_INACTIVE, NVML_FI_DEV_REMAPPED_UNC, NVML_FI_DEV_RETIRED_DBE,
+    NVML_FI_DEV_RETIRED_PENDING, NVML_FI_DEV_RETIRED_SBE, NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    NVML_GPU_FABRIC_STATE_COMPLETED, NVML_NVLINK_MAX_LINKS, NVML_NVLINK_STATE_INACTIVE, NVML_VALUE_TYPE_SIGNED_INT,
+    NVML_VALUE_TYPE_SIGNED_LONG_LONG, NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, NVML_VALUE_TYPE_UNSIGNED_SHORT, Plain, nvmlDevice_t,
+    nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
+    nvmlRepairStatus_v1_t, nvmlUnrepairableMemoryStatus_v1_t, nvmlValue_t, version,
 };
 use super::library::{Answer, Failure, Library, Names, code};
 
@@ -269,6 +269,14 @@ impl OpenGpu {
         }
         read
     }
+}
+
+/// The number of a link at its other end; `None` where the driver does not report it.
+pub(super) fn remote_link(library: &Library, gpu: nvmlDevice_t, link: c_uint) -> Option<u64> {
+    let mut values = [unread(NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID, link)];
+    library.fields(gpu, &mut values).ok()?;
+    let [value] = values;
+    if value.nvmlReturn == code::SUCCESS { number(&value) } else { None }
 }
 
 fn noted<T>(answer: Answer<T>, failures: &mut Vec<Failure>) -> Option<T> {

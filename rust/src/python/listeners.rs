@@ -81,6 +81,7 @@ pub(super) struct KernelLogEvent {
     uuid: String,
     gpu_instance: Option<u32>,
     compute_instance: Option<u32>,
+    link: Option<u32>,
     xid: String,
     value: String,
     text: String,
@@ -92,7 +93,7 @@ pub(super) struct KernelLogEvent {
 impl KernelLogEvent {
     #[new]
     #[pyo3(signature = (
-        *, rule, pci_address, uuid, gpu_instance, compute_instance, xid, value, text, monotonic, times
+        *, rule, pci_address, uuid, gpu_instance, compute_instance, link, xid, value, text, monotonic, times
     ))]
     #[expect(clippy::too_many_arguments, reason = "its fields, by name")]
     fn new(
@@ -101,13 +102,14 @@ impl KernelLogEvent {
         uuid: String,
         gpu_instance: Option<u32>,
         compute_instance: Option<u32>,
+        link: Option<u32>,
         xid: String,
         value: String,
         text: String,
         monotonic: f64,
         times: u64,
     ) -> Self {
-        Self { rule, pci_address, uuid, gpu_instance, compute_instance, xid, value, text, monotonic, times }
+        Self { rule, pci_address, uuid, gpu_instance, compute_instance, link, xid, value, text, monotonic, times }
     }
 
     fn __repr__(&self) -> String {
@@ -124,6 +126,7 @@ impl From<kernel_log::Event> for KernelLogEvent {
             uuid: matched.uuid,
             gpu_instance: matched.gpu_instance,
             compute_instance: matched.compute_instance,
+            link: matched.link,
             xid: matched.xid,
             value: matched.value,
             text: event.text,

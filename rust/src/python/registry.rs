@@ -85,6 +85,11 @@ impl Meaning {
     }
 
     #[getter]
+    fn is_relative(&self) -> bool {
+        self.0.is_relative
+    }
+
+    #[getter]
     fn only_when_new(&self) -> bool {
         self.0.only_when_new
     }

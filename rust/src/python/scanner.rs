@@ -266,6 +266,10 @@ impl Scanner {
         lock(&self.0).recall(memories.into_iter().collect());
     }
 
+    fn forget_best(&self, card: &str, reason: &str) {
+        lock(&self.0).forget_best(card, reason);
+    }
+
     #[getter]
     fn is_simulated(&self) -> bool {
         lock(&self.0).is_simulated()

@@ -122,7 +122,8 @@ impl Scanner {
     pub fn scan(&mut self, beat: &dyn Fn()) -> Arc<Scan> {
         let start = Instant::now();
         let mut scan = Scan::default();
-        for (vendor, answer) in self.answers(beat) {
+        let host = self.host.for_a_scan();
+        for (vendor, answer) in self.answers(&host, beat) {
             scan.vendors.push(vendor);
             scan.devices.extend(answer.devices);
             scan.platforms.extend(answer.platform.map(|platform| (vendor, platform)));
@@ -131,7 +132,7 @@ impl Scanner {
             scan.requests.extend(answer.requests);
             scan.look_again |= answer.look_again;
         }
-        let Said { driverless, notices } = self.unserved.look(&self.host, &scan);
+        let Said { driverless, notices } = self.unserved.look(&host, &scan);
         (scan.driverless, scan.not_offered) = (driverless, notices);
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
@@ -227,6 +228,11 @@ impl Scanner {
         self.poller.new_counts()
     }
 
+    /// See [`Poller::forget_best`].
+    pub fn forget_best(&mut self, card: &str, reason: &str) {
+        self.poller.forget_best(card, reason);
+    }
+
     /// Takes over what an earlier process knew.
     pub fn recall(&mut self, memories: Memories) {
         self.poller.recall(memories);
@@ -266,14 +272,14 @@ impl Scanner {
 
     /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only. A vendor whose
     /// last answer is still valid is not asked.
-    fn answers(&mut self, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
-        let seen = self.cached.look(&self.host, &self.vendors);
+    fn answers(&mut self, host: &Host, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
+        let seen = self.cached.look(host, &self.vendors);
         let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Basis>)| {
             self.cached.answer(vendor.name(), seen.as_ref()).cloned()
         };
         let cached: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
         let asked = self.vendors.iter().zip(&cached).filter(|(_, answer)| answer.is_none());
-        let mut outcomes = self.ask(asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
+        let mut outcomes = self.ask(host, asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
         let mut answers = Vec::with_capacity(cached.len());
         for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(cached) {
             let name = vendor.name();
@@ -287,8 +293,8 @@ impl Scanner {
         answers
     }
 
-    fn ask(&self, vendors: Vec<Arc<dyn Vendor>>, beat: &dyn Fn()) -> Vec<Outcome<Found>> {
-        let (host, fence) = (self.host.clone(), Arc::clone(&self.fence));
+    fn ask(&self, host: &Host, vendors: Vec<Arc<dyn Vendor>>, beat: &dyn Fn()) -> Vec<Outcome<Found>> {
+        let (host, fence) = (host.clone(), Arc::clone(&self.fence));
         let key = |vendor: &Arc<dyn Vendor>| format!("vendor {}", vendor.name());
         let look = move |vendor: Arc<dyn Vendor>| vendor.scan(&host, &fence);
         self.fence.each_within(self.fence.deadline() * PROBES, vendors, key, look, beat)

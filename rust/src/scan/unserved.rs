@@ -4,14 +4,14 @@
 //! Ids are read once for each address, and of a device's function that has its driver not at all; the driver is looked
 //! at in each scan. All of them are variables of the kernel, so nothing here can hang.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::bus::functions::Functions;
 use crate::bus::pci;
 use crate::device::{Problem, VENDOR_OF_NONE};
 use crate::host::Host;
-use crate::host::attribute::Attribute;
 use crate::host::directory::{self, Directory};
 use crate::vendors::table::{ACCELERATOR, CO_PROCESSOR, DISPLAY, Hardware, ROWS};
 
@@ -19,6 +19,8 @@ use super::Scan;
 
 /// The driver of Linux for NVIDIA's GPUs. Nobody binds it to a GPU for containers or virtual machines.
 const NOUVEAU: &str = "nouveau";
+/// NVIDIA's PCI vendor id.
+const NVIDIA: u64 = 0x10de;
 
 /// Remembers what the functions of the bus are.
 #[derive(Debug, Default)]
@@ -48,32 +50,30 @@ impl Unserved {
     /// virtual machines.
     pub(super) fn look(&mut self, host: &Host, scan: &Scan) -> Said {
         let mut said = Said::default();
-        let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else {
+        let Some(listed) = Functions::of(host) else {
             self.functions.clear();
             return said;
         };
-        let mut addresses = bus.names().unwrap_or_default();
-        addresses.retain(|address| pci::is_address(address));
-        addresses.sort_unstable();
-        self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
+        let bus = listed.bus();
+        let addresses: BTreeSet<&str> = listed.addresses().collect();
+        self.functions.retain(|address, _| addresses.contains(address.as_str()));
         let functions = scan.devices.iter().flat_map(|device| &device.functions);
         let of_devices: HashSet<&OsStr> = functions.filter_map(|function| function.path.file_name()).collect();
         let mut served = None;
-        for address in &addresses {
+        for address in addresses {
             // A device's function with a driver is served.
             let is_of_device = || of_devices.contains(OsStr::new(address));
-            if !self.functions.contains_key(address) && is_of_device() && bus.link(&format!("{address}/driver")).is_ok()
-            {
+            if !self.functions.contains_key(address) && is_of_device() && listed.driver(address).is_ok() {
                 continue;
             }
             let path = bus.path().join(address);
             let known = match self.functions.get(address) {
                 Some(known) => *known,
-                None => *self.functions.entry(address.clone()).or_insert_with(|| Candidate::read(&path)),
+                None => *self.functions.entry(address.to_owned()).or_insert_with(|| Candidate::read(&listed, address)),
             };
             let Some(candidate) = known.filter(|candidate| candidate.is_looked_for(&scan.vendors)) else { continue };
-            let driver = match bus.link(&format!("{address}/driver")) {
-                Ok(target) => Some(file_name(&target)),
+            let driver = match listed.driver(address) {
+                Ok(driver) => Some(driver),
                 Err(error) if error.is_absent() && bus.has(address) => None,
                 Err(_) => continue,
             };
@@ -87,22 +87,23 @@ impl Unserved {
                 }
             }
         }
+        said.notices.extend(vgpus(host, &listed, scan));
         said.notices.extend(other_accelerators(host, scan, &mut served, &self.functions));
         said
     }
 }
 
 impl Candidate {
-    fn read(function: &Path) -> Option<Self> {
-        let number = |name: &str| Attribute::read(function.join(name)).ok()?.hexadecimal().ok();
-        let class = u16::try_from(number("class")? >> 8).ok()?;
+    fn read(listed: &Functions, address: &str) -> Option<Self> {
+        let class = u16::try_from(listed.class(address)? >> 8).ok()?;
         let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
         let mut hardware = hardware.filter(|(_, hardware)| hardware.classes.contains(&class)).peekable();
         let is_of_interest = is_accelerator(class) || hardware.peek().is_some();
-        if !is_of_interest || directory::link(&function.join("physfn")).is_ok() {
+        if !is_of_interest || listed.bus().link(&format!("{address}/physfn")).is_ok() {
             return None;
         }
-        let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
+        let device = listed.bus().attribute(&format!("{address}/device")).ok()?.hexadecimal().ok()?;
+        let id = (u16::try_from(listed.maker(address)?).ok()?, u16::try_from(device).ok()?);
         let of = hardware.find(|(_, hardware)| hardware.is(id));
         (of.is_some() || is_accelerator(class)).then_some(Self { id, class, of })
     }
@@ -220,6 +221,30 @@ impl Served {
 /// `0000:3b:00` of `0000:3b:00.0`.
 fn slot(address: &str) -> Option<String> {
     pci::is_address(address).then(|| address.rsplit_once('.').map(|(slot, _)| slot.to_owned())).flatten()
+}
+
+/// The vGPUs of each of NVIDIA's GPUs that no device is made of.
+fn vgpus(host: &Host, listed: &Functions, scan: &Scan) -> Vec<Problem> {
+    const VENDOR: &str = "nvidia";
+    let Some(bus) = scan.vendors.contains(&VENDOR).then(|| Directory::open(host.sys("bus/mdev/devices"))) else {
+        return Vec::new();
+    };
+    let Ok((names, bus)) = bus.and_then(|bus| Ok((bus.names()?, bus))) else { return Vec::new() };
+    let served: HashSet<&str> = scan.devices.iter().map(|device| device.id.as_str()).collect();
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    for uuid in names.iter().filter(|uuid| !served.contains(uuid.as_str())) {
+        let Ok(target) = bus.link(uuid) else { continue };
+        let function = pci::function_of(&target).and_then(pci::address_of);
+        if let Some(address) = function.filter(|address| listed.maker(address) == Some(NVIDIA)) {
+            *numbers.entry(address.to_owned()).or_default() += 1;
+        }
+    }
+    let problem = |(address, number): (String, usize)| {
+        let them = if number == 1 { "1 vGPU is".to_owned() } else { format!("{number} vGPUs are") };
+        let error = format!("{them} not offered: `vendors.nvidia.passthrough` offers vGPUs to virtual machines");
+        Problem::new(VENDOR, host.own_path(listed.bus().path().join(address)), error)
+    };
+    numbers.into_iter().map(problem).collect()
 }
 
 /// Accelerators below /sys/class/accel whose PCI class says nothing, or that are no PCI functions:

@@ -7,12 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::bus::functions::Functions;
 use crate::device::{Device, Reading};
 use crate::edits::Edits;
 use crate::health::sources::temperature;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
-use crate::host::directory::{self, Directory, is_numbered};
+use crate::host::directory::{Directory, is_numbered};
 
 /// The readings below `<function>/hwmon`.
 pub(super) fn temperature_readings(host: &Host, function: &Path) -> Vec<Reading> {
@@ -35,24 +36,18 @@ fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Readi
     Some(temperature::of_gpu(input, limit, number(&format!("{sensor}_crit_hyst"))))
 }
 
-/// The PCI addresses of a maker's GPUs by `vendor` and `class`, whatever drives them. Virtual functions are left out: a
-/// driver that serves virtual machines binds to those and lists none.
-pub(super) fn on_pci_bus(host: &Host, maker: u64, is_gpu: fn(u64) -> bool) -> Vec<String> {
-    let function = |address: &str| host.sys("bus/pci/devices").join(address);
-    let class = |address: &str| Attribute::read(function(address).join("class")).and_then(|class| class.hexadecimal());
-    let is_virtual = |address: &str| directory::link(&function(address).join("physfn")).is_ok();
-    let mut addresses = of_maker(host, maker);
-    addresses.retain(|address| class(address).is_ok_and(is_gpu) && !is_virtual(address));
-    addresses
-}
-
-/// The PCI addresses of all functions of a maker.
-pub(super) fn of_maker(host: &Host, maker: u64) -> Vec<String> {
-    let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else { return Vec::new() };
-    let vendor = |address: &str| bus.attribute(&format!("{address}/vendor")).and_then(|vendor| vendor.hexadecimal());
-    let mut addresses = bus.names().unwrap_or_default();
-    addresses.retain(|address| vendor(address) == Ok(maker));
-    addresses
+/// The PCI addresses of a maker's GPUs by `vendor` and `class`, whether its `own` drivers have them or not. Virtual
+/// functions are left out: a driver that serves virtual machines binds to those and lists none.
+pub(super) fn on_pci_bus(host: &Host, maker: u64, own: &[&str], is_gpu: fn(u64) -> bool) -> Vec<String> {
+    let Some(functions) = Functions::of(host) else { return Vec::new() };
+    let is_virtual = |address: &str| functions.bus().link(&format!("{address}/physfn")).is_ok();
+    let is_one = |address: &&str| {
+        !functions.is_of_others(address, own)
+            && functions.class(address).is_some_and(is_gpu)
+            && functions.maker(address) == Some(maker)
+            && !is_virtual(address)
+    };
+    functions.addresses().filter(is_one).map(str::to_owned).collect()
 }
 
 /// An attribute that only devices for virtual machines have.

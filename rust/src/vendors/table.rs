@@ -178,7 +178,7 @@ vendors! {
         facts: &[
             "uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
-            "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "gpu_slices", "compute_slices", "multiprocessors",
+            "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
             "vgpu_host_driver_version", "vgpu_host_driver_branch", "vgpus", "vgpu_type", "mdev_uuid", "iommu_group",
         ],

@@ -105,7 +105,7 @@ class Images:
 
     def _python_base(self, python: Path) -> Path:
         """`python` is the prefix of an installed Python: PREFIX/bin/python3."""
-        context = self._context("python", {})
+        context = self._context("python", {"usr/bin/apt-get": "true"})
         tree = context / "tree"
         unwanted = shutil.ignore_patterns(
             "__pycache__", "test", "tests", "*.a", "include", "share", "config-*", "site-packages"

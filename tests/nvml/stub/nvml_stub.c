@@ -38,6 +38,7 @@
 #include "layouts.h"
 
 #define MOST 64
+#define MOST_LINES 2048
 #define LINE 512
 
 enum {
@@ -45,7 +46,7 @@ enum {
     TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25,
 };
 
-typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
+typedef struct { char lines[MOST_LINES][LINE]; int count; } script_t;
 static script_t script;
 static device_t gpus[MOST], migs[MOST * 2];
 static int gpu_count, mig_count, initialised;
@@ -55,7 +56,7 @@ static void read_script(void) {
     const char *path = getenv("DEVHERD_NVML_STUB");
     FILE *file = path ? fopen(path, "r") : NULL;
     script.count = 0;
-    while (file && script.count < MOST * 8 && fgets(script.lines[script.count], LINE, file)) {
+    while (file && script.count < MOST_LINES && fgets(script.lines[script.count], LINE, file)) {
         script.lines[script.count][strcspn(script.lines[script.count], "\n")] = 0;
         script.count++;
     }

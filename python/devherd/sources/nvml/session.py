@@ -81,7 +81,17 @@ class Answer:
         return self if self.failures else replace(self, problem=SLOW)
 
     def succeeded(self, facts: Facts) -> "Answer":
-        """The answer of a successful attempt."""
+        """The answer of a successful attempt.
+
+        Where a link leads is told while it is up, and asked for when it is down: what is known of a GPU is kept.
+        """
+        is_of_this_boot = self.facts_of is not None and self.facts_of.get("boot_id") == (self.asking or {}).get(
+            "boot_id"
+        )
+        earlier = (self.facts or {}).get("gpus", ()) if is_of_this_boot else ()
+        known = {(gpu["pci_address"], gpu["uuid"]): gpu.get("switch_ports", {}) for gpu in earlier}
+        for gpu in facts["gpus"]:
+            gpu["switch_ports"] = known.get((gpu["pci_address"], gpu["uuid"]), {}) | gpu["switch_ports"]
         return Answer(facts=facts, facts_of=self.asking)
 
     def failing(self, problem: str | None) -> "Answer":

@@ -30,7 +30,8 @@ static ABOUT: About = About {
         LINK_DEGRADED,
         "current_link_width, or of FPGAs and RDMA devices current_link_speed, is below what it was in this boot, and what \
          the card and the bridge above it can still both do",
-    )],
+    )
+    .relative()],
 };
 
 /// The source.
@@ -113,6 +114,10 @@ impl Examination for LinkFiles {
         let Link { width, speed } = self.best;
         let known = width.is_some() || speed.is_some();
         known.then(|| format!("{} {} GT/s", width.unwrap_or_default(), speed.unwrap_or_default()))
+    }
+
+    fn forget_best(&mut self) {
+        self.best = Link::default();
     }
 
     fn recall(&mut self, memory: &str) {

@@ -25,7 +25,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(
         LINK_DEGRADED,
         "the rate of an active port is below the best that it had since devherd first ran in this boot",
-    )],
+    )
+    .relative()],
 };
 
 /// The source.
@@ -84,6 +85,10 @@ impl Examination for Rates {
     fn memory(&self) -> Option<String> {
         let words: Vec<String> = self.best.iter().map(|(port, best)| format!("{port}={best}")).collect();
         Some(words.join(" ")).filter(|words| !words.is_empty())
+    }
+
+    fn forget_best(&mut self) {
+        self.best.clear();
     }
 
     fn recall(&mut self, memory: &str) {

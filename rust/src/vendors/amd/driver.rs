@@ -72,7 +72,7 @@ impl BoundBefore {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.has_looked {
             known.has_looked = true;
-            let there = on_pci_bus(host, AMD.into(), is_gpu_class).into_iter();
+            let there = on_pci_bus(host, AMD.into(), &["amdgpu"], is_gpu_class).into_iter();
             known.found = there.map(|address| (address.clone(), host.sys("bus/pci/devices").join(address))).collect();
         }
         let is_lost = |address: &String, function: &mut PathBuf| !bound.contains_key(address) && is_undriven(function);

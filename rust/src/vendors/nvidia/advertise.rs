@@ -377,11 +377,17 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
         ),
         ("memory_bytes", nvml.memory_bytes.map(Value::from)),
         ("fabric_clique", nvml.fabric_clique.as_ref().map(Value::from)),
+        ("nvswitch_ports", Some(switch_ports(nvml)).filter(|ports| !ports.is_empty()).map(Value::from)),
     ] {
         if let Some(value) = value {
             device.note(name, value, nvml_facts::FACT_SOURCE);
         }
     }
+}
+
+/// The ports of switches that its links lead to, in the order of the links.
+fn switch_ports(nvml: &NvmlGpu) -> String {
+    nvml.switch_ports.values().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
 /// Adds whether a whole GPU is in MIG mode; nothing for a GPU without such a mode.

@@ -79,8 +79,8 @@ impl KnownGpus {
         // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
         if !self.has_looked {
             self.has_looked = true;
-            let there =
-                on_pci_bus(host, NVIDIA, is_gpu).into_iter().filter(|address| !self.excluded.contains_key(address));
+            let on_bus = on_pci_bus(host, NVIDIA, &["nvidia", "nouveau"], is_gpu).into_iter();
+            let there = on_bus.filter(|address| !self.excluded.contains_key(address));
             self.excluded.extend(there.map(|address| (address, false)).collect::<Vec<_>>());
         }
         self.excluded.retain(|address, _| {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::advertise::NAMESPACE;
 use super::{VENDOR, driver};
+use crate::bus::functions::Functions;
 use crate::bus::pci::{self, Function};
 use crate::device::{Device, Found, HostPath, Problem};
 use crate::fence::Fence;
@@ -32,7 +33,8 @@ struct Given {
 /// Adds the functions of NVIDIA's under a VFIO driver.
 pub(super) fn add(host: &Host, fence: &Fence, names: &ProductNames, found: &mut Found) {
     let bus = host.sys("bus/pci/devices");
-    let addresses = gpus::of_maker(host, driver::NVIDIA).into_iter().filter(|address| is_given(&bus, address));
+    let Some(functions) = Functions::of(host) else { return };
+    let addresses = functions.addresses().filter(|address| is_given(&functions, address)).map(str::to_owned);
     let place = |address: String| {
         let path =
             directory::link(&bus.join(&address)).map_or_else(|_| bus.join(&address), |to| host.behind_link(&bus, &to));
@@ -53,9 +55,9 @@ pub(super) fn add(host: &Host, fence: &Fence, names: &ProductNames, found: &mut 
     found.devices.extend(given.iter().map(|one| one.device(host, &given, by_file, names).into()));
 }
 
-fn is_given(bus: &Path, address: &str) -> bool {
-    let driver = directory::link(&bus.join(address).join("driver"));
-    driver.is_ok_and(|driver| DRIVERS.iter().any(|name| driver.ends_with(name)))
+fn is_given(functions: &Functions, address: &str) -> bool {
+    functions.driver(address).is_ok_and(|driver| DRIVERS.contains(&driver.as_str()))
+        && functions.maker(address) == Some(driver::NVIDIA)
 }
 
 impl Given {

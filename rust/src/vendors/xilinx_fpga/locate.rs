@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::VENDOR;
+use crate::bus::functions::Functions;
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::health::sources::scan;
@@ -22,6 +23,9 @@ use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::Directory;
 use crate::vendors::card_cache::Located;
+
+/// The drivers of XRT.
+const DRIVERS: [&str; 2] = ["xocl", "xclmgmt"];
 
 /// The PCI functions of a host.
 #[derive(Debug, Default)]
@@ -86,11 +90,16 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
 
 fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     let directory = Directory::open(bus)?;
+    let functions = Functions::of(host);
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut slots: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for address in directory.names_of_links()?.into_iter().filter(|name| pci::is_address(name)) {
         let card = slot_of(&address).to_owned();
         slots.entry(card.clone()).or_default().push(address.clone());
+        // Marks are made by XRT's drivers.
+        if functions.as_ref().is_some_and(|functions| functions.is_of_others(&address, &DRIVERS)) {
+            continue;
+        }
         let is_user = directory.has(&format!("{address}/user_pf"));
         if !is_user && !directory.has(&format!("{address}/mgmt_pf")) {
             continue;
