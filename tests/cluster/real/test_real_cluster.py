@@ -144,6 +144,18 @@ def test_the_containers_of_users_live_through_a_roll_out(cluster, pod):
     cluster.deploy(QUICK)
 
 
+def test_devherd_registers_at_a_kubelets_directory_that_is_made_anew(cluster, pod):
+    """As `kubeadm reset` and `join` do: its pod had the old one, where nobody listens; its container starts again."""
+    _, _, restarts = cluster.devherds_pod()
+    cluster.kubelet.stop()
+    cluster.run("rm", "-rf", "/var/lib/kubelet/device-plugins")
+    cluster.start_kubelet()
+    cluster.eventually(lambda: cluster.devherds_pod()[2] > restarts, "devherd's container is started again", 60)
+    cluster.until_rolled_out()
+    cluster.until_allocatable_in_status(FPGA, 4)
+    assert NO_DRIVER in cluster.opening(pod({FPGA: 1}), f"/dev/{ports(cluster, 'pod-0')[0]}")
+
+
 def failed_probes(cluster, pod):
     """What the kubelet notes of probes of a pod of devherd."""
     events = json.loads(cluster.kubectl("-n", "devherd", "get", "events", "-o", "json"))["items"]
