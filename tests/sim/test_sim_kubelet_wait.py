@@ -162,6 +162,19 @@ def test_the_end_of_the_grace_period_can_be_waited_for(devherd_kubelet, serving)
     assert said_in_time(devherd_kubelet).startswith("forgotten ")
 
 
+@pytest.mark.devherd_kubelet(grace_period=0.2)
+def test_wait_says_that_nobody_came_back_within_the_grace_period(devherd_kubelet, serving):
+    """After a restart no stream has ended: none had begun."""
+    serving()
+    devherd_kubelet.wait(RESOURCE)
+    devherd_kubelet.restart()
+    devherd_kubelet.wait(RESOURCE, capacity=0)
+    said = eventually_said(
+        devherd_kubelet, ", at the end of the grace period; no plugin had registered since the kubelet's start"
+    )
+    assert said.startswith("forgotten ")
+
+
 def test_a_resource_that_was_never_there_is_not_gone(devherd_kubelet):
     """A name that is spelled wrong does not pass."""
     for words in ({"gone": True}, {"capacity": 0}, {"allocatable": 0}):

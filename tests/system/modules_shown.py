@@ -1,4 +1,4 @@
-"""`devherd` whose processes say on SIGUSR1 what they have imported: in MODULES_DIR, a file for each process id."""
+"""`devherd` whose processes say on SIGURG what they have imported: in MODULES_DIR, a file for each process id."""
 
 import os
 import signal
@@ -27,5 +27,5 @@ def show(*_: object) -> None:
 
 if __name__ == "__main__":
     _native.restrict = restrict_with_a_place_to_say_it
-    signal.signal(signal.SIGUSR1, show)
+    signal.signal(signal.SIGURG, show)
     sys.exit(main())

@@ -21,7 +21,7 @@ FOR_THE_EXPORTER = {"http.client", "html.entities", "prometheus_client"}
 
 @pytest_asyncio.fixture
 async def shown(directory, monkeypatch):
-    """A herd whose processes say on SIGUSR1 what they have imported."""
+    """A herd whose processes say on SIGURG what they have imported."""
     monkeypatch.setenv("MODULES_DIR", str(directory / "modules"))
     (directory / "modules").mkdir()
     testbed = Testbed(directory, preset("generic"), A)
@@ -41,7 +41,7 @@ async def imported(testbed, pid):
     """What a process has imported, by its own word."""
     answer = testbed.directory / "modules" / str(pid)
     answer.unlink(missing_ok=True)
-    os.kill(pid, signal.SIGUSR1)
+    os.kill(pid, signal.SIGURG)
     await testbed.until(answer.exists, "the process answers")
     return set(answer.read_text().split("\n"))
 

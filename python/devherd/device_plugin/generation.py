@@ -31,6 +31,8 @@ LOOKS_A_PERIOD = 4
 
 WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
+REMOVED_SECONDS = 1.0
+"""A kubelet that restarts removes the socket as well, and ends the stream within this time."""
 STOP_SECONDS = 0.5
 """Grace for streams to end and answers to be sent; a kubelet that does not read gets no more time."""
 log = logging.getLogger(__name__)
@@ -78,7 +80,8 @@ class Generation:
         self._streams = Streams(resource, state.counters, self._count_streams, partial(state.shows, self))
         self._server: grpc.aio.Server | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._is_yielding = self._is_releasing = self._is_released = self._was_removed = False
+        self._is_yielding = self._is_releasing = self._is_released = self._is_removal_said = False
+        self._removed_at: float | None = None
 
     async def run(self, predecessor: Predecessor | None = None) -> Ended:
         """Serve and register, until the kubelet closes the stream or a new registration is needed.
@@ -257,10 +260,16 @@ class Generation:
         return ""
 
     def _is_removed(self) -> bool:
-        was, self._was_removed = self._was_removed, not self.endpoint.is_there()
-        if self._was_removed and not was and self._kubelet.is_away():
+        """True if the socket was removed, which is said once if no kubelet takes registrations for a while."""
+        if self.endpoint.is_there():
+            self._removed_at = None
+            return False
+        now = time.monotonic()
+        self._removed_at = self._removed_at or now
+        if not self._is_removal_said and now - self._removed_at >= REMOVED_SECONDS and self._kubelet.is_away():
+            self._is_removal_said = True
             log.warning("%s was removed; the kubelet's stream is still open, and is kept", self.endpoint.name)
-        return self._was_removed
+        return True
 
 
 async def _opened(stream: asyncio.Event) -> None:

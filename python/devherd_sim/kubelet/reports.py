@@ -141,10 +141,11 @@ def _absence(kubelet: EmbeddedKubelet, name: str) -> str:
         return f"its registration was refused: {refusal(**last.detail)}"
     if last.kind == "register-abandoned":
         return f"the call of Register ended {_ago(last.at)}, before the kubelet had answered"
-    ended = [event for event in kubelet.events.since(resource=name) if event.kind == "stream-ended"]
-    why = f": {ended[-1].detail['error']}" if ended else ""
+    ended = [event.detail["error"] for event in _since_start(kubelet, name) if event.kind == "stream-ended"]
     if last.kind == "forgotten":
-        return f"forgotten {_ago(last.at)}, at the end of the grace period; its stream had ended{why}"
+        before = f"its stream had ended: {ended[-1]}" if ended else "no plugin had registered since the kubelet's start"
+        return f"forgotten {_ago(last.at)}, at the end of the grace period; {before}"
+    why = f": {ended[-1]}" if ended else ""
     return f"not connected since {_ago(last.at).removesuffix(' ago')}{why}; {_counts(kubelet, name)}"
 
 
@@ -178,11 +179,16 @@ _OUTCOMES: tuple[Kind, ...] = ("registered", "register-refused", "register-aband
 
 
 def _last(kubelet: EmbeddedKubelet, name: str) -> Event | None:
-    """The last thing that became of a resource's plugin since the kubelet's start; of the time before: `forgotten`."""
+    """The last thing that became of a resource's plugin since the kubelet's start; None: nothing."""
+    mine = [event for event in _since_start(kubelet, name) if event.kind in _OUTCOMES]
+    return mine[-1] if mine else None
+
+
+def _since_start(kubelet: EmbeddedKubelet, name: str) -> list[Event]:
+    """What became of a resource since the kubelet's last start."""
     events = kubelet.events.since()
     start = max((number for number, event in enumerate(events) if event.kind == "started"), default=0)
-    mine = [event for event in events[start:] if event.resource == name and event.kind in _OUTCOMES]
-    return mine[-1] if mine else None
+    return [event for event in events[start:] if event.resource == name]
 
 
 def _last_error(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any] | None:
