@@ -218,8 +218,7 @@ class Trial(Testbed):
         for resource in (CODEC, GPU):
             demand(await self.kubelet.allocate(resource, 1, pod="probe"), f"{resource} cannot be allocated")
         self.kubelet.free("probe")
-        sockets = self.sockets(self.settings)
-        demand(len(sockets) == len(self.devices), f"sockets: {sockets}")
+        await self.until(lambda: len(self.sockets(self.settings)) == len(self.devices), "each resource has one socket")
         await self._until_no_temporaries()
         demand(bool(excused) or "Traceback" not in self.log_since, self.log_since)
 

@@ -137,7 +137,8 @@ class Bed:
 
     def start(self, config) -> None:
         """Kubelet and devherd, until every device is allocatable."""
-        (self.herd.directory / "config.yaml").write_text(json.dumps(config))
+        by_id = {**config, "exporter": {"device_metrics": "all"}}
+        (self.herd.directory / "config.yaml").write_text(json.dumps(by_id))
         self.herd.kubelet.start()
         self.herd.start_herd()
         told = scanned(self.node.root, config)

@@ -126,6 +126,7 @@ async def test_cards_are_plugged_in_and_pulled_out_under_all_others(testbed):
 
 
 BY_EVENTS = {**CONFIG, "scan": {"period": "1h"}}
+BY_ID = {**CONFIG, "exporter": {"device_metrics": "all"}}
 BY_RESCANS = {**CONFIG, "scan": {"period": "300ms", "events": False}}
 
 
@@ -220,9 +221,9 @@ async def served(testbed, devices):
     pytest.fail(f"no page with {devices} devices: {page[-2000:]}")
 
 
-@EVERYTHING
+@pytest.mark.on("everything", BY_ID)
 async def test_the_metrics_name_vendor_model_and_place_of_every_device(testbed):
-    """`devherd_device_info` has a series for each device, `devherd_devices` a sum for each resource."""
+    """`devherd_device_info` has a series for each id on demand, `devherd_devices` a sum for each resource."""
     told = await settled(testbed)
     page = await served(testbed, sum(map(len, told.values())))
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
