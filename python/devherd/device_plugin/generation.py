@@ -80,7 +80,8 @@ class Generation:
         self._streams = Streams(resource, state.counters, self._count_streams, partial(state.shows, self))
         self._server: grpc.aio.Server | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._is_yielding = self._is_releasing = self._is_released = self._is_removal_said = False
+        self._is_yielding = self._is_released = self._is_removal_said = False
+        self._releasing: asyncio.Task[bool] | None = None
         self._removed_at: float | None = None
 
     async def run(self, predecessor: Predecessor | None = None) -> Ended:
@@ -114,8 +115,12 @@ class Generation:
         self._is_yielding = True
 
     async def release(self) -> bool:
-        """As a Predecessor: end the stream, then the server."""
-        self._is_releasing = True
+        """As a Predecessor: end the stream, then the server. Each caller gets the same answer."""
+        if self._releasing is None:
+            self._releasing = asyncio.create_task(self._release())
+        return await asyncio.shield(self._releasing)
+
+    async def _release(self) -> bool:
         await self._calls.idle()
         connections = Connections(each.path for each in self._endpoints)
         self._streams.close()
@@ -241,7 +246,7 @@ class Generation:
         self._kubelet.changed.notify_all()
 
     def _reason_to_end(self) -> Ended | None:
-        if self._is_releasing:
+        if self._releasing is not None:
             return Ended("handed over") if self._is_released else None
         if self._streams.lost.is_set():
             return Ended("the kubelet closed the stream")

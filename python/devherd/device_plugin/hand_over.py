@@ -113,7 +113,7 @@ async def yielding(
     """Be the OtherProcess of the next instance: `release` is called when it asks, and then `has_ended`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):  # at the end of the process, asyncio would log the latter
             if await reader.readline() == _RELEASE:
                 answer = _OPEN if await release() else _CLOSED
                 close()  # before the answer: the next process may soon hand over, too, by the same path
