@@ -181,7 +181,7 @@ class Registrar:
 
     async def _one(self) -> None:
         met = await self._kubelet.accepting(self._is_waiting)
-        predecessor = await self._living_predecessor()
+        predecessor = await self._living_predecessor(met)
         self._current = Generation(self._next_endpoint, self._resource, self._kubelet, met, self._state)
         self._state.begins(self._current.endpoint.name, self._kubelet.pending, self._failure)
         ended = await self._current.run(predecessor)
@@ -204,9 +204,9 @@ class Registrar:
         if ended.watched_seconds is not None:
             self._log_end(ended.reason, ended.watched_seconds, met)
 
-    async def _living_predecessor(self) -> Predecessor | None:
+    async def _living_predecessor(self, met: Identity | None) -> Predecessor | None:
         predecessor = self._predecessor
-        if predecessor is not None and not predecessor.lives:
+        if predecessor is not None and not predecessor.lives(met):
             await predecessor.stop()
             self._predecessor = None
             self._state.predecessor_lists(lists=False)

@@ -105,10 +105,9 @@ class Generation:
             self._state.counters.add(counters.REGISTRATION_FAILURES, self._resource.latest.name)
         return ended
 
-    @property
-    def lives(self) -> bool:
-        """True while the kubelet watches it."""
-        return self._server is not None and not self._streams.lost.is_set()
+    def lives(self, met: Identity | None) -> bool:
+        """True while this kubelet watches it."""
+        return self._server is not None and not self._streams.lost.is_set() and met == self._met
 
     def yields(self) -> None:
         """From now on only the end of the stream, or `release`, ends it: the next instance sees to everything else."""

@@ -24,7 +24,7 @@ from typing import Protocol, Self
 import grpc
 import grpc.aio
 
-from devherd.kubelet.endpoint import Endpoint, generations, hand_over_socket
+from devherd.kubelet.endpoint import Endpoint, Identity, generations, hand_over_socket
 from devherd.kubelet.registration import Kubelet, RegistrationError, bind
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
@@ -45,9 +45,8 @@ _RELEASE, _OPEN, _CLOSED = b"release\n", b"open\n", b"closed\n"
 class Predecessor(Protocol):
     """A server of the same resource, watched by the kubelet, in this process or in another instance."""
 
-    @property
-    def lives(self) -> bool:
-        """True while the kubelet watches it, as far as is known."""
+    def lives(self, met: Identity | None) -> bool:
+        """True while this kubelet watches it, as far as is known."""
 
     async def release(self) -> bool:
         """End it; call this once the successor is registered, and nobody is known by the resource's name.
@@ -81,9 +80,9 @@ class OtherProcess:
             return None
         return cls(reader, writer, [path, *generations(directory, resource_name).values()])
 
-    @property
-    def lives(self) -> bool:
+    def lives(self, met: Identity | None) -> bool:
         """True until it has ended or was released."""
+        del met  # which kubelet watches it is not known
         return not (self._reader.at_eof() or self._writer.is_closing())
 
     async def release(self) -> bool:
