@@ -16,6 +16,40 @@ FEATURES = "etc/kubernetes/node-feature-discovery/features.d"
 _KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRDS = "deployment/base/nfd-crds/nfd-api-crds.yaml"
 
+# As https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/custom-resources.html describes the kind.
+NODE_FEATURE_KIND = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodefeatures.nfd.k8s-sigs.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+    "spec": {
+        "group": "nfd.k8s-sigs.io",
+        "scope": "Namespaced",
+        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "required": ["spec"],
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "features": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                                },
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
 # What its pod mounts: nothing of devherd's service account, and the node's directory of feature files where the worker
 # looks for them. /etc becomes a directory of links to what is in it, as there may be no place for a mount.
 _IN_A_POD = """

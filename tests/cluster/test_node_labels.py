@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from control_plane import ControlPlane
+from node_feature_discovery import NODE_FEATURE_KIND
 from private_machine import NAME
 
 from devherd.kubernetes.labels import ANNOTATION
@@ -23,39 +24,6 @@ COLLECTIONS = {
 }
 GPU = "nvidia.com/gpu"
 FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/devherd/nodefeatures"
-# As https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/custom-resources.html describes the kind.
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodefeatures.nfd.k8s-sigs.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
-    "spec": {
-        "group": "nfd.k8s-sigs.io",
-        "scope": "Namespaced",
-        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "required": ["spec"],
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "properties": {
-                                    "features": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-                                },
-                            }
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture
@@ -112,7 +80,7 @@ def test_node_feature_discovery_gets_an_object_in_devherds_namespace(control_pla
     node = control_plane.node
     node.eventually(lambda: "install Node Feature Discovery" in node.log, "it says what is missing")
 
-    control_plane.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+    control_plane.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", NODE_FEATURE_KIND)
 
     def found():
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from control_plane import ControlPlane
+from node_feature_discovery import NODE_FEATURE_KIND
 from private_machine import NAME
 
 from devherd.kubernetes.condition import CONDITION
@@ -33,24 +34,6 @@ AUDIT = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
-}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodefeatures.nfd.k8s-sigs.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
-    "spec": {
-        "group": "nfd.k8s-sigs.io",
-        "scope": "Namespaced",
-        "names": {"kind": "NodeFeature", "plural": "nodefeatures", "singular": "nodefeature"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
 }
 FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/devherd/nodefeatures"
 
@@ -186,7 +169,7 @@ def test_a_token_changes_its_own_node_alone_and_there_what_is_devherds(cluster):
     """By the policies that come with the rights; a token that names no node changes nothing."""
     cluster.node.start("fpga-opae-2", {"kubernetes": {"events": False}})
     cluster.until_ready()
-    cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+    cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", NODE_FEATURE_KIND)
     cluster.grant("events", "labels-node", "node-condition", "labels-node-feature")
     cluster.make(EVENTS, event(NAME, "kubelet", "of-the-kubelet"))
     cluster.node.eventually(lambda: cluster.made(FEATURES, feature("node-2")), "NodeFeatures can be made")
@@ -285,7 +268,7 @@ def test_each_right_is_used_and_nothing_else_is_asked_for(cluster):
 
 def test_the_api_server_finds_nothing_wrong_with_the_policies(cluster):
     """Its controller checks the types in each expression, by the kinds that it knows: a misspelt field is a warning."""
-    cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+    cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", NODE_FEATURE_KIND)
     policies = COLLECTIONS["ValidatingAdmissionPolicy"]
     cluster.node.start("fpga-opae-2", {"kubernetes": {"events": False}})
     cluster.grant(*USED, "labels-node-feature")

@@ -65,11 +65,11 @@ class HerdNode:
 
     def roll_out(self):
         """Replace devherd by another one, as a DaemonSet does; wait until that has taken over and the old one ended."""
-        count = self.log.count("took over from the process before")
+        count = self.log.count("took over from the server before")
         old = self.stand_by()
         old.send_signal(signal.SIGTERM)
         assert old.wait(30) == 0
-        eventually(lambda: self.log.count("took over from the process before") > count)
+        eventually(lambda: self.log.count("took over from the server before") > count)
 
     def stop_herd(self, number=signal.SIGTERM):
         """End it; the exit code."""

@@ -15,7 +15,7 @@ from devherd.proto import spool_pb2
 
 REGISTERED = "registered example.com/gpu with the kubelet"
 COUNT = int(os.environ.get("DEVHERD_TEST_HAND_OVERS", "10"))
-TAKEN = "took over from the process before, without a gap"
+TAKEN = "took over from the server before, without a gap"
 DEVICES = [device(str(number)) for number in range(8)]
 PREFERRED = [spool_pb2.NONE, spool_pb2.ALIGNED]
 DELAYS_SECONDS = (0.0, 0.15, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)

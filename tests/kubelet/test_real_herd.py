@@ -134,8 +134,7 @@ def test_a_device_that_is_gone_stays_unhealthy_for_as_long_as_a_pod_holds_it(her
     first, *_ = sorted(each.name for each in herd_node.directory.glob("node/sys/bus/pci/devices/*"))
     faults.inject(herd_node.node, "remove", first)
     herd_node.until_capacity(CRYPTO, 1, 0)
-    lost = time.monotonic()
-    eventually(lambda: time.monotonic() - lost > 6)
+    time.sleep(5)
     health = {"main": {CRYPTO: {"intel-fpga-port.0": "Unhealthy"}}}
     assert herd_node.kubelet.ask("pod_health", uid="a") == health
     assert herd_node.kubelet.capacity(CRYPTO) == (1, 0)

@@ -63,7 +63,7 @@ async def test_the_new_one_is_ready_before_the_old_one_ends_and_serves_after_it(
     await testbed.kubelet.until_registered(FPGA, since=mark)
     await testbed.kubelet.until_allocatable(FPGA, 1)
 
-    await testbed.until(lambda: "took over from the process before, without a gap" in testbed.log, "it has taken over")
+    await testbed.until(lambda: "took over from the server before, without a gap" in testbed.log, "it has taken over")
     kinds = [event.kind for event in testbed.kubelet.events.since(mark, resource=FPGA)]
     assert kinds.index("registered") < kinds.index("register-refused") < kinds.index("stream-ended")
     assert kinds.count("stream-ended") == 1

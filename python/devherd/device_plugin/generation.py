@@ -233,7 +233,7 @@ class Generation:
             await _opened(expected)
         else:
             self._second.remove()
-        log.info("took over from the process before, without a gap (%.0f ms)", (time.monotonic() - since) * 1000)
+        log.info("took over from the server before, without a gap (%.0f ms)", (time.monotonic() - since) * 1000)
 
     async def _over(self) -> Ended:
         while (ended := self._reason_to_end()) is None:

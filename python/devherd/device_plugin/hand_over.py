@@ -83,7 +83,7 @@ class OtherProcess:
     def lives(self, met: Identity | None) -> bool:
         """True until it has ended or was released."""
         del met  # which kubelet watches it is not known
-        return not (self._reader.at_eof() or self._writer.is_closing())
+        return not (self._has_ended() or self._writer.is_closing())
 
     async def release(self) -> bool:
         """Have it end its stream; True, too, if it does not answer."""
@@ -94,15 +94,18 @@ class OtherProcess:
                 answer = await self._reader.readline()
         await self.stop()
         if not answer:
-            log.warning("the process of the instance before this one did not say that it has handed over")
+            log.warning("the process that handed over gave no answer: registering a second socket to be sure")
         return answer != _CLOSED
 
     async def stop(self) -> None:
         """Close the connection, and remove the sockets that it has left, as it does if it is killed."""
         self._writer.close()
         sockets, self._sockets = self._sockets, []
-        for path in sockets if self._reader.at_eof() else ():
+        for path in sockets if self._has_ended() else ():
             path.unlink(missing_ok=True)
+
+    def _has_ended(self) -> bool:
+        return self._reader.at_eof() or self._reader.exception() is not None
 
 
 @asynccontextmanager

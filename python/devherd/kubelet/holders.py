@@ -43,6 +43,7 @@ async def _run(child: Child) -> int:
                     await stopped.wait()
     finally:
         asking.cancel()
+    child.settings.holders_file.unlink(missing_ok=True)  # no answer from before for the next device that is gone
     return 0
 
 

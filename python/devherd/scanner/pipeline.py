@@ -52,6 +52,10 @@ class Memo(Generic[Value]):
         return self._kept[1]
 
 
+UNKNOWN_SECONDS = 30.0
+"""How much longer than `forget_after` a device stays listed while nobody can say whether a pod holds it."""
+
+
 @dataclass(frozen=True)
 class NodeOffers:
     """The offers of `entries` under `config`, and the form that the device plugin serves."""
@@ -169,7 +173,7 @@ class Pipeline:
         scan = self._native.scan(self._beat)
         requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         self.requests = {name: text for name, text in requests.items() if name not in self.config.health.sources_off}
-        gone, held = self._gone_unseen(scan), self._held_and_gone()
+        gone, held = self._gone_unseen(scan), self._held_and_gone(clock)
         if scan.changed or self._reconfigured or gone or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             forget_after, left_out = self.config.health.forget_after, self._native.left_out
@@ -322,10 +326,17 @@ class Pipeline:
         are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
         return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
 
-    def _held_and_gone(self) -> set[DeviceKey]:
-        """The devices that were gone before this scan and that pods hold."""
+    def _held_and_gone(self, clock: float) -> set[DeviceKey]:
+        """The devices that were gone before this scan and that pods hold, as far as is known.
+
+        Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held.
+        """
         if self._holders is None or not self._is_forgetting():
             return set()
+        if not self._holders.exists():
+            limit = self.config.health.forget_after + UNKNOWN_SECONDS
+            gone = ((key, entry.gone_since) for key, entry in self.inventory.entries.items())
+            return {key for key, since in gone if since is not None and clock - since < limit}
         answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
         held = {(one.resource_name, one.device_id) for one in answer.devices}
         offered = self._node_offers().device_plugin.offers if held else ()

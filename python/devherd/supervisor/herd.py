@@ -148,9 +148,12 @@ class Herd(Supervisor):
             self._settings.control_socket.unlink(missing_ok=True)
             self._let_go()
             self._serves_until = now + HAND_OVER_SECONDS
-        if now >= self._serves_until:
+        if now < self._serves_until:
+            return True
+        if self._serves_until:
             log.warning("the instance that stands by has not taken over within %.0f s", HAND_OVER_SECONDS)
-        return now < self._serves_until
+            self._serves_until = 0.0  # said once, however long the children take to end
+        return False
 
     def _let_go(self) -> None:
         """Write the last files and release the locks: the run directory is the next instance's from now on."""
