@@ -64,6 +64,16 @@ class Event:
     """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
 
 
+def devices_of(event: Event) -> list[str]:
+    """The ids of the devices that an event is about."""
+    return event.details.get("devices", event.device_id).split()
+
+
+def pod_of(event: Event) -> str:
+    """The pod that an event names, as `namespace/name`; empty if it names none."""
+    return f"{event.details['namespace']}/{event.details['pod']}" if "pod" in event.details else ""
+
+
 class History:
     """Writes the history of a process. Creates its directory, if permitted."""
 

@@ -86,7 +86,8 @@ def test_bash_completes_commands_options_and_values(in_bash, words, wanted):
 @pytest.fixture
 def run_dir(tmp_path):
     """That of an instance with two resources."""
-    devices = [spool_pb2.Device(id="0000:03:00.0"), spool_pb2.Device(id="0000:83:00.0")]
+    attributes = {"slot": "slot-4", "serial": "SN-1652"}
+    devices = [spool_pb2.Device(id="0000:03:00.0"), spool_pb2.Device(id="0000:83:00.0", attributes=attributes)]
     offers = [spool_pb2.Offer(name="amd.com/gpu", devices=devices), spool_pb2.Offer(name="nvidia.com/gpu")]
     settings = Settings(run_dir=tmp_path)
     spool.write(settings.offers_file, spool_pb2.Offers(offers=offers))
@@ -98,7 +99,9 @@ def run_dir(tmp_path):
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        (["explain", ""], ["amd.com/gpu", "nvidia.com/gpu"]),
+        (["explain", ""], ["amd.com/gpu", "nvidia.com/gpu", "0000:03:00.0", "0000:83:00.0", "slot-4", "SN-1652"]),
+        (["explain", "SN"], ["SN-1652"]),
+        (["cordon", ""], ["amd.com/gpu", "nvidia.com/gpu"]),
         (["cordon", "amd.com/gpu", "0000:8"], ["83:00.0"]),
         (["explain", "nvidia.com/gpu", ""], []),
         (["ctl", "re"], ["restart", "reload"]),

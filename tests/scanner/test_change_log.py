@@ -101,11 +101,15 @@ def test_wrong_reports_are_logged_beside_a_failure(tmp_path):
     ]
 
 
+PLACE = {"pci_address": "0000:83:00.0", "slot": "4", "serial": "SN-1652"}
+
+
 def verdicts_logged(tmp_path, finding: Finding, *verdicts: tuple[list[str], list[str]]) -> list[str]:
     log = Log(tmp_path)
     held = Held(finding, meaning_of(finding), 0.0, 0.0, 0.0, 0.0, "boot-1")
     for reasons, warnings in verdicts:
-        device = spool_pb2.Device(id="GPU-1", reasons=reasons, warnings=warnings)
+        place = {} if finding.source == FANS else PLACE
+        device = spool_pb2.Device(id="GPU-1", reasons=reasons, warnings=warnings, attributes=place)
         offer = spool_pb2.Offer(name="a.b/gpu", devices=[device])
         log.change_log.published([offer], lambda _: [held], is_complete=True)
     return [message for _, message in log.events()]
@@ -117,7 +121,7 @@ def test_a_verdict_by_an_operators_program_names_the_source_and_its_detail(tmp_p
 
     assert verdicts_logged(tmp_path, hot, ([], ["external"]), (["external"], [])) == [
         "Healthy (warning: external): external-fans: hot: 91 °C",
-        "Unhealthy: external: external-fans: hot: 91 °C",
+        "Unhealthy: external: external-fans: hot: 91 °C; taken back by 1 good look",
     ]
 
 
@@ -125,4 +129,42 @@ def test_a_word_that_is_its_own_detail_is_said_once(tmp_path):
     """A program gives a detail, or none."""
     hot = Finding(source=FANS, reason="external", detail="hot", file="/opt/fans#hot", value="hot")
 
-    assert verdicts_logged(tmp_path, hot, (["external"], [])) == ["Unhealthy: external: external-fans: hot"]
+    assert verdicts_logged(tmp_path, hot, (["external"], [])) == [
+        "Unhealthy: external: external-fans: hot; taken back by 1 good look"
+    ]
+
+
+def test_a_verdict_has_the_drivers_words_where_the_card_is_and_what_takes_it_back(tmp_path):
+    """Defect: `xid: /dev/kmsg: 79`, which says neither what has happened nor which card to pull."""
+    words = "NVRM: Xid (PCI:0000:83:00): 79, GPU has fallen off the bus."
+    lost = Finding(source="kernel-log", reason="xid", detail=words, file="/dev/kmsg", value="79")
+
+    [said] = verdicts_logged(tmp_path, lost, (["xid"], []))
+    assert said == (
+        f"Unhealthy: xid: {words} (/dev/kmsg: 79); PCI address 0000:83:00.0; slot 4; serial SN-1652; taken back by "
+        "binding its driver again, removing and adding it again, a boot of the host, its driver's word that it needs "
+        "no recovery any more, a reset that NVML shows or an operator"
+    )
+
+
+def test_a_verdict_of_a_register_has_the_words_beside_its_number(tmp_path):
+    """A bit mask says nothing to people; a word that was read does."""
+    port = Finding(source="fpga-errors", reason="port-error", detail="the port has errors", file="errors", value="0x20")
+    absent = Finding(source="node", reason="node-missing", detail="the node is absent", file="/dev/x", value="absent")
+
+    [said, *_] = verdicts_logged(tmp_path / "1", port, (["port-error"], []))
+    [missing, *_] = verdicts_logged(tmp_path / "2", absent, (["node-missing"], []))
+
+    assert said.startswith("Unhealthy: port-error: the port has errors (errors: 0x20); ")
+    assert missing.startswith("Unhealthy: node-missing: /dev/x: absent; ")
+
+
+def test_a_cordon_says_who_why_and_the_command_that_ends_it(tmp_path):
+    """Defect: its log line lacked the reason, and nothing said how it ends."""
+    cordon = Finding(source="cordon", reason="cordoned", detail="ticket 4711", file="devherd cordon", value="by root")
+
+    [said] = verdicts_logged(tmp_path, cordon, (["cordoned"], []))
+    assert said == (
+        "Unhealthy: cordoned: ticket 4711, by root; PCI address 0000:83:00.0; slot 4; serial SN-1652; taken back by "
+        "`devherd uncordon a.b/gpu GPU-1`"
+    )

@@ -54,8 +54,8 @@ COMMANDS = {
     "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch", OF_AN_INSTANCE),
     "explain": Command(
         "devherd.cli.explain",
-        "show the findings against a device: file, value, and how each ends",
-        "devherd explain nvidia.com/gpu GPU-8a1c…",
+        "say what is known of a device, a resource or a pod; without a word, all that is not well",
+        "devherd explain 0000:3b:00.0",
         OF_AN_INSTANCE,
     ),
     "events": Command(

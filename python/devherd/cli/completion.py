@@ -213,10 +213,23 @@ def _candidates(words: list[str]) -> Iterator[str]:
     if command == "ctl" and given[0] in _CTL[:8]:
         yield from (child.name for child in children)
         yield from (offer.name for offer in offers)
+    elif command == "explain" and not given:
+        yield from _nameable(settings)
     elif command in _OF_DEVICES and not given:
         yield from (offer.name for offer in offers)
     elif command in _OF_DEVICES and len(given) == 1:
         yield from (device.id for offer in offers if offer.name == given[0] for device in offer.devices)
+
+
+def _nameable(settings: Settings) -> Iterator[str]:
+    """Every word that `devherd explain` takes alone: resources, devices by each of their names, pods."""
+    from devherd.cli.instance import of_the_instance, pods_of
+    from devherd.cli.subject import known_devices, words_of
+    from devherd.instance.read import read_instance
+
+    yield from dict.fromkeys(words_of(known_devices(settings, read_instance(settings), None)))
+    pods = pods_of(of_the_instance(settings))
+    yield from (f"{pod.namespace}/{pod.name}" for pod in (pods.pod_resources if pods else ()))
 
 
 def _arguments(words: Sequence[str]) -> tuple[list[str], str]:

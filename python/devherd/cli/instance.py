@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from devherd.config.resolved import ResolvedFileError, read_resolved
 from devherd.errors import DevherdError, UnreachableError, UsageError
@@ -14,6 +15,9 @@ from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.spool import listed
+
+if TYPE_CHECKING:
+    from devherd.proto.podresources_v1_pb2 import ListPodResourcesResponse
 
 PATIENCE_SECONDS = 5.0
 
@@ -25,7 +29,7 @@ def instance_settings(arguments: argparse.Namespace) -> Settings:
 
 def as_in_force(settings: Settings, arguments: argparse.Namespace) -> Settings:
     """The settings with the instance's kubelet and state directory unless options or environment give them."""
-    of_instance = _settings_in_force(settings)
+    of_instance = of_the_instance(settings)
     if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
         settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
     if not (arguments.state_dir or os.environ.get("DEVHERD_STATE_DIR")):
@@ -52,20 +56,28 @@ def reaching_settings(arguments: argparse.Namespace, *, is_warned: bool = True) 
         return settings
 
 
-def allocations_of(settings: Settings) -> Allocations | None:
-    """The devices of each pod; None if there is no kubelet or it does not answer."""
+def pods_of(settings: Settings) -> "ListPodResourcesResponse | None":
+    """The kubelet's pods with their devices; None if there is no kubelet or it does not answer."""
     if not settings.pod_resources_socket.exists():
         return None
     import asyncio
 
     import grpc.aio
 
-    from devherd.kubelet.pod_resources import list_pods, parse
+    from devherd.kubelet.pod_resources import list_pods
 
     try:
-        return parse(asyncio.run(list_pods(settings.pod_resources_socket)))
+        return asyncio.run(list_pods(settings.pod_resources_socket))
     except grpc.aio.AioRpcError:
         return None
+
+
+def allocations_of(settings: Settings) -> Allocations | None:
+    """The holders of each device; None if there is no kubelet or it does not answer."""
+    from devherd.kubelet.pod_resources import parse
+
+    pods = pods_of(settings)
+    return None if pods is None else parse(pods)
 
 
 def require_running(settings: Settings) -> None:
@@ -89,7 +101,7 @@ def require_running(settings: Settings) -> None:
             ) from error
 
 
-def _settings_in_force(settings: Settings) -> Settings:
+def of_the_instance(settings: Settings) -> Settings:
     """The settings of the instance's configuration; before it has one, those of this command."""
     try:
         return read_resolved(settings.resolved_config_file).settings()

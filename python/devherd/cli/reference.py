@@ -10,7 +10,7 @@ from devherd.cli.parser import COMMON_TITLE, COMMON_VALUES
 
 EXIT_CODES = {
     0: "done",
-    1: "a problem was found (`doctor`, `--fail-on-problem`, `--strict`), or what was asked for could not be done",
+    1: "a problem was found (`doctor`, `explain`, `--fail-on-problem`, `--strict`), or what was asked for was not done",
     2: "wrong use or bad configuration",
     3: "another instance holds the run directory or the kubelet directory",
     4: "what was asked for cannot be reached: no instance runs, or no kubelet",

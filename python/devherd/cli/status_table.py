@@ -12,9 +12,11 @@ from devherd.cli import tables
 from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
+from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill
 from devherd.instance.read import RUNNING, SUPERVISOR, Herd
 from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
+from devherd.reasons.registry import uncordon
 from devherd.spool import listed, size_of
 from devherd.text import duration
 
@@ -39,6 +41,7 @@ def parts(
         yield ""
     if noted:
         yield _devices(herd, noted, allocations)
+        yield from _about_cordons(herd, noted)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
     complaints = [
@@ -84,8 +87,8 @@ def _about_room(herd: Herd) -> Iterator[RenderableType]:
 
 
 def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
-    """Whether a device of the resource is unhealthy, or the resource is not registered."""
-    return any(device.reasons for device in resource.devices) or not herd.registration(resource.name).registered
+    """Whether a device of the resource is unhealthy, other than by a cordon, or the resource is not registered."""
+    return any(map(is_ill, resource.devices)) or not herd.registration(resource.name).registered
 
 
 def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
@@ -133,6 +136,14 @@ def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations 
     return made
 
 
+def _about_cordons(herd: Herd, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
+    """A line for each cordoned device: by whom and why, and the command that ends it."""
+    for resource in resources:
+        for device in filter(is_cordoned, resource.devices):
+            who = cordon_of(herd.held(device))
+            yield Text(plain(f"cordoned {who}: {uncordon(resource.name, device.id)} ends it"), "dim")
+
+
 def _about_the_supervisor(herd: Herd) -> Iterator[Text]:
     if SUPERVISOR in herd.silent:
         what = f"the supervisor, process {herd.supervisor_pid}, hangs: what else is shown may be old"
@@ -170,10 +181,11 @@ def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Alloca
     made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS, dispensable=least)
     for resource in resources:
         healthy, total = sum(not device.reasons for _, device in listed(resource)), size_of(resource)
+        is_well = not any(map(is_ill, resource.devices))
         registration = herd.registration(resource.name)
         made.add_row(
             resource.name,
-            Text(str(healthy), "green" if healthy == total else "red"),
+            Text(str(healthy), "green" if healthy == total else "yellow" if is_well else "red"),
             str(total),
             _allocated(resource, allocations),
             Text("yes", "green") if registration.registered else Text("no", "red"),

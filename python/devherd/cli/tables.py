@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from devherd.instance.inventory_json import health_of
+from devherd.instance.inventory_json import health_of, is_ill
 from devherd.proto import spool_pb2
 from devherd.spool import listed, size_of
 from devherd.text import amount, sharing_of
@@ -176,7 +176,7 @@ def health(device: spool_pb2.Device) -> Text:
     """`Healthy`, or `Unhealthy` with the reasons, and warnings in brackets."""
     reasons = f": {', '.join(device.reasons)}" if device.reasons else ""
     warnings = f" (warning: {', '.join(device.warnings)})" if device.warnings else ""
-    style = "red" if device.reasons else "yellow" if device.warnings else "green"
+    style = "red" if is_ill(device) else "yellow" if device.reasons or device.warnings else "green"
     return Text(f"{health_of(device)}{reasons}{warnings}", style)
 
 

@@ -10,6 +10,7 @@ from devherd import spool
 from devherd.backoff import Backoff
 from devherd.device_plugin.generation import Generation
 from devherd.device_plugin.hand_over import OtherProcess, Predecessor, yielding
+from devherd.device_plugin.recipients import Recipients
 from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
 from devherd.history import History
@@ -48,6 +49,7 @@ class ResourceChild:
         self._kubelet = FindingKubelet(child.settings) if finds else Kubelet(child.settings)
         self._state: State | None = None
         self._registrar: Registrar | None = None
+        self._recipients: Recipients | None = None
         self._stopped = asyncio.Event()
         self._is_outgrown = False
 
@@ -89,10 +91,16 @@ class ResourceChild:
         logs.about(resource_name=self._resource.latest.name)
         path = spool.path_of(self._child.settings.state_directory, self._key)
         history = History(self._child.settings.history_directory, self._child.name)
-        self._state = State(path, self._resource.latest.name, history, self._child.waits_for_the_kubelet)
-        self._state.has_read(self._resource.latest.version)
+        snapshot = self._resource.latest
+        self._recipients = Recipients(self._child.settings.pod_resources_socket, history, snapshot)
+        self._state = State(path, snapshot.name, history, self._child.waits_for_the_kubelet, self._recipients.allocated)
+        self._state.has_read(snapshot.version)
         self._registrar = Registrar(self._resource, self._kubelet, self._state)
-        await self._registrar.run()
+        asking = asyncio.create_task(self._recipients.run())
+        try:
+            await self._registrar.run()
+        finally:
+            asking.cancel()
         self._stopped.set()  # it was to hand over, and the kubelet has ended the stream before
 
     async def _yield(self, asked: asyncio.Event) -> None:
@@ -122,6 +130,8 @@ class ResourceChild:
         self._resource.look()
         if self._state is not None:
             self._state.has_read(self._resource.latest.version)
+        if self._recipients is not None:
+            self._recipients.look(self._resource.latest)
         self._kubelet.changed.notify_all()
 
     def _concerns(self, entry: str) -> bool:

@@ -196,8 +196,19 @@ def _has_lost_health(before: v1beta1.ListAndWatchResponse, latest: v1beta1.ListA
 class DevicePlugin(DevicePluginServicer):
     """The calls of the kubelet. The methods' names are the protocol's."""
 
-    def __init__(self, resource: Offered, streams: Streams, calls: Calls, counters: Counters, history: History) -> None:
+    def __init__(
+        self,
+        resource: Offered,
+        streams: Streams,
+        calls: Calls,
+        counters: Counters,
+        history: History,
+        *,
+        allocated: Callable[[Sequence[str]], object] = len,
+    ) -> None:
+        """`allocated` is called with the ids that a container gets."""
         self._resource = resource
+        self._allocated = allocated
         self._calls = calls
         self._counters = counters
         self._history = history
@@ -270,6 +281,7 @@ class DevicePlugin(DevicePluginServicer):
         log.debug("Allocate: %s", ", ".join(device_ids))
         message = f"allocated {', '.join(device_ids)}" if not alone else "allocated"
         self._history.note("allocation", message, resource_name=resource_name, device_id=alone)
+        self._allocated(device_ids)
 
     async def PreStartContainer(  # noqa: N802
         self,

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from devherd import counters, spool
@@ -17,12 +17,21 @@ class State:
     """Writes the ResourceState; each method is named after an event. A failed write is retried."""
 
     def __init__(
-        self, path: Path, resource_name: str, history: History, waits: Callable[[bool], object] = bool
+        self,
+        path: Path,
+        resource_name: str,
+        history: History,
+        waits: Callable[[bool], object] = bool,
+        allocated: Callable[[Sequence[str]], object] = len,
     ) -> None:
-        """`waits` is called with True while the resource waits for the kubelet, else with False."""
+        """`waits` is called with True while the resource waits for the kubelet, else with False.
+
+        `allocated` is called with the ids that a container gets.
+        """
         self._path = path
         self._waits = waits
         self.history = history
+        self.allocated = allocated
         before = spool.read_or_empty(path, spool_pb2.ResourceState)
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
         self.counters = Counters(counters.BY_RESOURCE_CHILDREN, before.counters)

@@ -21,7 +21,7 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import MEANINGS, NVML, Action, meaning_of
+from devherd.reasons.registry import CORDON, MEANINGS, NVML, Action, meaning_of, uncordon
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
@@ -42,6 +42,8 @@ _SHOWN = {
 def way_back(held: Held, recover_after: int) -> str:
     """What ends the finding, as text."""
     meaning, hold = held.meaning, held.hold
+    if held.finding.source == CORDON:
+        return uncordon()
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if not meaning.is_event:
         looks = "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
@@ -64,7 +66,7 @@ def not_yet(
     `lets_go_after`: the silence in seconds after which its source, which cannot look, no longer counts; 0: it does.
     `sees_resets`: whether NVML reports, which notices that a GPU has been reset; its driver prints nothing then.
     """
-    if held.is_over:
+    if held.is_over or (held.finding.source == CORDON and not held.good_looks):
         return ""
     if held.is_waiting:
         return f"it counts when it has stood for {held.meaning.after:g} s"

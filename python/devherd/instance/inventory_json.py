@@ -8,7 +8,8 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import CORDON, CORDONED, uncordon
 from devherd.spool import listed
 from devherd.text import version
 
@@ -44,6 +45,26 @@ def host_name() -> str:
 def health_of(device: spool_pb2.Device) -> str:
     """The health of a device, as the kubelet names it."""
     return "Unhealthy" if device.reasons else "Healthy"
+
+
+def is_ill(device: spool_pb2.Device) -> bool:
+    """True if a device is Unhealthy, unless an operator's cordon is the only reason: that is wanted, and no problem."""
+    return any(reason != CORDONED for reason in device.reasons)
+
+
+def is_cordoned(device: spool_pb2.Device) -> bool:
+    """True if an operator has cordoned the device."""
+    return CORDONED in device.reasons
+
+
+def cordon_of(held: Iterable[health_pb2.Held]) -> str:
+    """Who has cordoned a device, and why: `by root: ticket 4711`; empty without a cordon."""
+    return next((f"{one.value}: {one.detail}" for one in held if one.source == CORDON), "")
+
+
+def way_back(held: health_pb2.Held, resource_name: str, device_id: str) -> str:
+    """What takes a finding against a device back; of a cordon, the command that ends it."""
+    return uncordon(resource_name, device_id) if held.source == CORDON else held.taken_back_by
 
 
 def _resource(offer: spool_pb2.Offer) -> Json:

@@ -125,13 +125,17 @@ class Herd:
             for complaint in source.complaints:
                 yield SourceTrouble(source.source, f"source {source.source}: {complaint}", command)
 
+    def held(self, device: spool_pb2.Device) -> Sequence[health_pb2.Held]:
+        """The findings held against a device."""
+        verdict = self._verdict_of.get(key_of(device))
+        return verdict.held if verdict else ()
+
     def since(self, device: spool_pb2.Device) -> float | None:
         """The Unix second since which a device is Unhealthy or, if Healthy, has a warning; None without either."""
         action = health_pb2.UNHEALTHY if device.reasons else health_pb2.WARN
-        verdict = self._verdict_of.get(key_of(device))
         counting = [
             held.first_timestamp_seconds
-            for held in (verdict.held if verdict else ())
+            for held in self.held(device)
             if held.action == action and not held.is_over and not held.is_waiting
         ]
         return min(counting, default=None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd import history
+from devherd.instance.inventory_json import way_back
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
@@ -60,7 +61,7 @@ def changes(
             verdict = held.get(key_of(device), health_pb2.Verdict())
             change.devices[device.id] = _evidence(reasons, verdict) if reasons else ""
             change.keys[device.id] = key_of(device)
-            change.ways_back[device.id] = _way_back(reasons, verdict)
+            change.ways_back[device.id] = _ways_back(reasons, verdict, resource.name, device.id)
             change.ids[device.id] = {device.id, *ids_of(device.id, device.replicas, device.shares)}
         found += [change for change in (ill, well) if change.devices]
     return found
@@ -79,8 +80,9 @@ def _evidence(reasons: list[str], verdict: health_pb2.Verdict) -> str:
     return "; ".join(f"{reason}: {details[reason]}" if details.get(reason) else reason for reason in reasons)
 
 
-def _way_back(reasons: list[str], verdict: health_pb2.Verdict) -> str:
-    ways = {held.taken_back_by for held in verdict.held if held.reason in reasons and not held.is_over}
+def _ways_back(reasons: list[str], verdict: health_pb2.Verdict, resource_name: str, device_id: str) -> str:
+    counting = (held for held in verdict.held if held.reason in reasons and not held.is_over)
+    ways = {way_back(held, resource_name, device_id) for held in counting}
     return "; ".join(sorted(ways - {""}))
 
 

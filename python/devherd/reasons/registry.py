@@ -41,6 +41,11 @@ def is_hearsay(source: str) -> bool:
     return source in MONITORS or source in _FIRMWARE_TEXTS or source.startswith(EXTERNAL_PREFIX)
 
 
+def uncordon(resource_name: str = "", device_id: str = "") -> str:
+    """The command that ends a cordon, of this device if it is given."""
+    return f"`{' '.join(filter(None, ('devherd uncordon', resource_name, device_id)))}`"
+
+
 def temporary_directory(findings: Path) -> Path:
     """The directory into which an operator's program may write, below the directory of its findings."""
     return findings / "tmp"

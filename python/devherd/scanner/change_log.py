@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from devherd.health.held import Held
 from devherd.health.kernel_log import PrintedXid
 from devherd.health.policy import FINE, Verdict
+from devherd.health.verdicts import way_back
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import health_pb2, spool_pb2
-from devherd.reasons.registry import AMD_KFD, EXTERNAL, EXTERNAL_PREFIX, MONITORS, NVML
+from devherd.reasons.registry import AMD_KFD, CORDON, EXTERNAL, EXTERNAL_PREFIX, MONITORS, NVML, uncordon
 from devherd.reasons.xids import OF_APPLICATIONS, described
 from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
@@ -89,17 +90,19 @@ class ChangeLog:
         held_against: Callable[[DeviceKey], Iterable[Held]],
         *,
         is_complete: bool,
+        recover_after: int = 1,
     ) -> None:
         """Log what these offers change. Without `is_complete`, some devices still wait for their move.
 
-        `held_against` returns the evidence for a device's verdict.
+        `held_against` returns the evidence for a device's verdict; `recover_after`: as of the policy.
         """
         offers = list(offers)
         devices, before = _devices_of(offers), self._devices
         for name, device in devices.items():
             verdict, earlier = _verdict_on(device), _verdict_on(before[name]) if name in before else FINE
             if verdict != earlier:
-                self._log_verdict(name, device, verdict, _evidence(verdict, earlier, held_against(key_of(device))))
+                evidence = _evidence(verdict, earlier, held_against(key_of(device)))
+                self._log_verdict(name, device, verdict, evidence, recover_after)
         self._devices = devices
         if is_complete:
             before_that, self._sizes = self._sizes, _sizes_of(offers)
@@ -167,23 +170,31 @@ class ChangeLog:
         self._history.note("problem", text, details={"source": trouble[0]})
 
     def _log_verdict(
-        self, name: tuple[str, str], device: spool_pb2.Device, verdict: Verdict, evidence: Held | None
+        self,
+        name: tuple[str, str],
+        device: spool_pb2.Device,
+        verdict: Verdict,
+        evidence: Held | None,
+        recover_after: int,
     ) -> None:
         resource_name, device_id = name
         health = UNHEALTHY if verdict.reasons else HEALTHY
         text = f"{health}: {', '.join(verdict.reasons)}" if verdict.reasons else health
         if verdict.warnings:
             text += f" (warning: {', '.join(verdict.warnings)})"
-        finding = evidence.finding if evidence is not None else None
-        if finding is not None and finding.reason == EXTERNAL:
-            text += f": {finding.source}: {_in_its_words(finding)}"
-        elif finding is not None and finding.file:
-            text += f": {finding.file}: {finding.value or finding.detail}"
         sharing = sharing_of(device)
         shared = f" ({sharing})" if sharing else ""
-        details = {"health": health, "warning": ", ".join(verdict.warnings)}
-        if finding is not None:
+        details = {"health": health, "warning": ", ".join(verdict.warnings), "card": device.card}
+        if evidence is not None:
+            finding = evidence.finding
+            text += f": {_words_of(finding)}" if finding.file else ""
             details |= {"source": finding.source, "file": finding.file, "value": finding.value}
+            details |= {"detail": finding.detail} | {fact: device.attributes.get(fact, "") for fact in _PLACE}
+            if verdict.reasons:
+                back = uncordon(*name) if finding.source == CORDON else way_back(evidence, recover_after)
+                details["taken_back_by"] = back
+                text += "".join(f"; {word} {details[fact]}" for fact, word in _PLACE.items() if details[fact])
+                text += f"; taken back by {back}"
         fields = {"resource_name": resource_name, "device_id": device_id, "reason": ", ".join(verdict.reasons)}
         level = logging.WARNING if verdict != FINE else logging.INFO
         log.log(level, "%s %s%s is %s", resource_name, device_id, shared, text, extra={"fields": fields | details})
@@ -226,6 +237,22 @@ def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str
 def _is_process(source: str) -> bool:
     """True for a source that is a process of its own, while it is asked."""
     return source.startswith(EXTERNAL_PREFIX) or source in {*MONITORS, NVML, AMD_KFD}
+
+
+_PLACE = {"pci_address": "PCI address", "slot": "slot", "serial": "serial"}
+"""The facts by which somebody finds a device, and the words for them."""
+_NUMBER = re.compile(r"[-+.,:/ 0-9]+|0x[0-9a-fA-F]+")
+
+
+def _words_of(finding: "Finding") -> str:
+    """What was seen: file and value, with the words of the driver where the value is only a number."""
+    if finding.reason == EXTERNAL:
+        return f"{finding.source}: {_in_its_words(finding)}"
+    if finding.source == CORDON:
+        return f"{finding.detail}, {finding.value}"
+    if finding.detail and _NUMBER.fullmatch(finding.value):
+        return f"{finding.detail} ({finding.file}: {finding.value})"
+    return f"{finding.file}: {finding.value or finding.detail}"
 
 
 def _in_its_words(finding: "Finding") -> str:

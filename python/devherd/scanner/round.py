@@ -220,7 +220,10 @@ class Round:
             self._beat()
             self._count_health_changes(made.offers)
             self._published = fingerprint if complete else None
-            self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
+            policy = self.pipeline.policy
+            self._change_log.published(
+                made.offers, policy.held_against, is_complete=complete, recover_after=policy.recover_after
+            )
             self._advertising_problems = made.problems + unwritten
         self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
         self._count_xids()

@@ -70,6 +70,12 @@ def troubles(herd: Herd) -> Sequence[Trouble]:
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
+def troubles_of_the_instance(herd: Herd) -> Sequence[Trouble]:
+    """The same without the health of devices."""
+    found = [*_of_the_instance(herd), *_of_registration(herd), *_of_the_scan(herd)]
+    return sorted(found, key=lambda trouble: not trouble.is_bad)
+
+
 def is_failing(child: spool_pb2.Child) -> bool:
     """True if a process neither runs nor starts."""
     return child.state not in {RUNNING, "STARTING"}

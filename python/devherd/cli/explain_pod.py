@@ -1,0 +1,235 @@
+"""What is known of a pod: its devices, why it has none, and what happened to them while it held them.
+
+The kubelet's PodResources API says what it holds now, the history what it was given. What it asks for is known where
+the API server answers: in devherd's own pod, with the component `events`.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from devherd import history
+from devherd.cli.events import event_json
+from devherd.cli.explain_device import line_of_event, of_device
+from devherd.cli.explain_resource import obstacle, short_lines
+from devherd.cli.subject import Known
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.history import Event
+from devherd.instance.inventory_json import Json, host_name
+from devherd.text import amount
+
+if TYPE_CHECKING:
+    from devherd.proto.podresources_v1_pb2 import ListPodResourcesResponse
+    from devherd.settings import Settings
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""A namespace has no dot, which tells it from the domain of a resource."""
+_WHILE_HELD = ("verdict", "application", "cordon", "clear")
+_API_SECONDS = 2.0
+
+
+def is_name(word: str) -> bool:
+    """True if a word may be the name of a pod: NAMESPACE/NAME."""
+    return _NAME.fullmatch(word) is not None
+
+
+def of_pod(
+    settings: "Settings",
+    known: Known,
+    pods: "ListPodResourcesResponse | None",
+    events: Sequence[Event],
+    name: str,
+) -> tuple[Json, ExitCode]:
+    """All information on a pod, and the exit code: a problem if it lacks a device, or one of its devices failed.
+
+    Raises UsageError for a pod that nobody knows, UnreachableError if there is nobody to ask.
+    """
+    is_listed = pods is not None and any(f"{pod.namespace}/{pod.name}" == name for pod in pods.pod_resources)
+    asked = _at_the_api_server(name)
+    given = [event for event in events if event.kind == "allocation" and history.pod_of(event) == name]
+    if not (is_listed or given or asked):
+        raise _nobody_knows(settings, pods, name)
+    held = _held(known, name)
+    devices = [
+        {**of_device(known, subject, ()), "container": container, "device": device_id}
+        for container, resource_name, device_id in held
+        if (subject := known.subject(resource_name, device_id))
+    ]
+    wants = None if asked is None else _wants(asked, known, held)
+    happened = _happened(known, events, given)
+    explanation = {
+        "kind": "pod",
+        "pod": name,
+        "is_listed": is_listed if pods is not None else None,
+        "devices": devices,
+        "of_other_plugins": [
+            {"container": container, "resource": resource_name, "device": device_id}
+            for container, resource_name, device_id in held
+            if known.subject(resource_name, device_id) is None
+        ],
+        "wants": wants,
+        "status": _status(asked) if asked else None,
+        "obstacles": _obstacles(known) if is_listed and asked is None and not held else [],
+        "events": [event_json(event) for event in happened],
+    }
+    is_problem = (
+        any(device["health"] == "Unhealthy" for device in devices)
+        or any(want["obstacle"] for want in wants or ())
+        or any(event.kind == "verdict" and event.reasons for event in happened)
+    )
+    return explanation, ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
+
+
+def _nobody_knows(settings: "Settings", pods: "ListPodResourcesResponse | None", name: str) -> Exception:
+    if pods is None:
+        return UnreachableError(
+            f"it is not known whether there is a pod `{name}`",
+            f"{settings.pod_resources_socket} does not answer",
+            "name the kubelet's directory with --kubelet-dir",
+        )
+    close = difflib.get_close_matches(name, [f"{pod.namespace}/{pod.name}" for pod in pods.pod_resources], n=1)
+    cure = f"did you mean `{close[0]}`?" if close else "`devherd explain RESOURCE` shows why a pod gets no device here"
+    return UsageError(
+        f"no pod of this node is called `{name}`",
+        "the kubelet does not list it: it has ended, waits for a node, or is on another one",
+        cure,
+    )
+
+
+def _held(known: Known, name: str) -> list[tuple[str, str, str]]:
+    """Container, resource and id of each device that the pod holds."""
+    return [
+        (holder["container"], resource_name, device_id)
+        for (resource_name, device_id), holders in sorted((known.allocations or {}).items())
+        for holder in holders
+        if f"{holder['namespace']}/{holder['pod']}" == name
+    ]
+
+
+def _at_the_api_server(name: str) -> Json | None:
+    """The pod as the API server has it; None if there is none to ask, or it knows no such pod."""
+    from devherd.kubernetes.access import Access
+    from devherd.kubernetes.api import Api, ApiError
+
+    access = Access.of_this_pod()
+    if access is None:
+        return None
+    namespace, _, pod = name.partition("/")
+    try:
+        return Api(access, seconds=_API_SECONDS).get(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}")
+    except ApiError:
+        return None
+
+
+def _wants(pod: Json, known: Known, held: Sequence[tuple[str, str, str]]) -> list[Json]:
+    """For each resource of a device plugin that a pod asks for: how many it wants and has, and why it has no more."""
+    wanted: dict[str, int] = {}
+    spec = pod.get("spec", {})
+    for container in spec.get("containers", []):
+        for resource_name, number in container.get("resources", {}).get("limits", {}).items():
+            if "/" in resource_name and str(number).isdecimal():
+                wanted[resource_name] = wanted.get(resource_name, 0) + int(number)
+    has = {name: sum(one == name for _, one, _ in held) for name in wanted}
+    return [
+        {
+            "resource": name,
+            "wanted": number,
+            "has": has[name],
+            "obstacle": obstacle(known, name, number - has[name]) or None if has[name] < number else None,
+        }
+        for name, number in sorted(wanted.items())
+    ]
+
+
+def _status(pod: Json) -> Json:
+    """Phase and node of a pod, and what kubelet or scheduler say of it."""
+    status = pod.get("status", {})
+    scheduled: Json = next((one for one in status.get("conditions", []) if one.get("type") == "PodScheduled"), {})
+    unscheduled = scheduled.get("message") if scheduled.get("status") == "False" else None
+    return {
+        "phase": status.get("phase"),
+        "node": pod.get("spec", {}).get("nodeName"),
+        "reason": status.get("reason") or (scheduled.get("reason") if unscheduled else None),
+        "message": status.get("message") or unscheduled,
+    }
+
+
+def _obstacles(known: Known) -> list[Json]:
+    """What keeps a pod without a device from one, by resource."""
+    why = ((offer.name, obstacle(known, offer.name, 1)) for offer in known.herd.resources)
+    return [{"resource": name, "obstacle": text} for name, text in why if text]
+
+
+def _happened(known: Known, events: Sequence[Event], given: Sequence[Event]) -> list[Event]:
+    """The events of a pod's devices from when it was given them until another was, with the events that say so."""
+    found = {id(event): event for event in given}
+    for allocation in given:
+        for listed_id in history.devices_of(allocation):
+            until = min((event.time for event in events if _ends(event, allocation, listed_id)), default=math.inf)
+            subject = known.subject(allocation.resource_name, listed_id)
+            device_id = subject.key[2] if subject else listed_id.rpartition("::")[0] or listed_id
+            for event in events:
+                if (
+                    event.kind in _WHILE_HELD
+                    and (event.resource_name, event.device_id) == (allocation.resource_name, device_id)
+                    and allocation.time <= event.time < until
+                ):
+                    found[id(event)] = event
+    return history.in_order(found.values())
+
+
+def _ends(event: Event, allocation: Event, listed_id: str) -> bool:
+    """True if an event shows that another pod got the device after an allocation."""
+    return (
+        event.kind == "allocation"
+        and event.time > allocation.time
+        and event.resource_name == allocation.resource_name
+        and history.pod_of(event) not in {"", history.pod_of(allocation)}
+        and listed_id in history.devices_of(event)
+    )
+
+
+def lines(explanation: Json) -> Iterator[str]:
+    """The explanation of a pod as text."""
+    devices, others = explanation["devices"], explanation["of_other_plugins"]
+    number = len(devices) + len(others)
+    yield f"pod {explanation['pod']} {_state(explanation, number)}"
+    if explanation["status"]:
+        yield from _status_lines(explanation["status"])
+    for want in explanation["wants"] or ():
+        why = f": {want['obstacle']}" if want["obstacle"] else ""
+        yield f"  wants {want['wanted']} of {want['resource']}, has {want['has']}{why}"
+    for one in explanation["obstacles"]:
+        yield f"  {one['resource']}: {one['obstacle']}"
+    for device in devices:
+        yield from ("", f"container {device['container']}:")
+        yield from (f"  {line}" for line in short_lines(device))
+    for other in others:
+        yield from ("", f"container {other['container']}:")
+        yield f"  {other['resource']} {other['device']}, of another device plugin"
+    if explanation["events"]:
+        yield from ("", "what happened:")
+        yield from map(line_of_event, explanation["events"])
+
+
+def _state(explanation: Json, number: int) -> str:
+    if number:
+        return f"holds {amount(number, 'device')}"
+    if explanation["is_listed"]:
+        return "holds no device"
+    if explanation["is_listed"] is None:
+        return "held devices; the kubelet cannot be asked whether it still does"
+    node = (explanation["status"] or {}).get("node")
+    if explanation["status"] and node != host_name():
+        return f"is on node {node}, not here" if node else "is on no node yet"
+    return "holds no device any more: the kubelet does not list it"
+
+
+def _status_lines(status: Mapping[str, str | None]) -> Iterator[str]:
+    yield f"  phase:       {status['phase'] or 'unknown'}"
+    if status["message"]:
+        reason = f"{status['reason']}: " if status["reason"] else ""
+        yield f"  because:     {reason}{status['message']}"

@@ -1,0 +1,181 @@
+"""The devices that a word names: by id or its beginning, PCI address, slot, serial, UUID or path."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from devherd import spool
+from devherd.errors import UsageError
+from devherd.inventory import DeviceKey, key_of
+from devherd.proto import devices_pb2, health_pb2, spool_pb2
+from devherd.spool import ids_of
+
+if TYPE_CHECKING:
+    from devherd.instance.read import Herd
+    from devherd.inventory import Allocations
+    from devherd.settings import Settings
+
+MOST_NAMED = 10
+"""Limit on the candidates in an error message."""
+_ADDRESS = re.compile(
+    r"(?:pci:)?(?:0*(?P<domain>[0-9a-f]{1,8}):)?(?P<rest>[0-9a-f]{2}:[0-9a-f]{0,2}(?:\.[0-7]?)?)", re.IGNORECASE
+)
+"""Also as NVIDIA's driver prints it, `PCI:0000:83:00`, and its tools, `00000000:83:00.0`."""
+_BY = ("pci_address", "slot", "serial", "uuid")
+"""The facts whose text a word may be; a card of several functions has several addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A device, the resource in which it is offered, and the id by which somebody has named it."""
+
+    key: DeviceKey
+    device_id: str
+    offer: spool_pb2.Offer | None = None
+    """None if it is not offered."""
+    device: spool_pb2.Device | None = None
+    left_out: str = ""
+    """Why it is not offered, if its vendor says so."""
+    facts: "dict[str, devices_pb2.Fact]" = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[str]:
+        """Its own id and those that the kubelet knows it by."""
+        if self.device is None:
+            return [self.key[2]]
+        return list(dict.fromkeys((self.device.id, *ids_of(self.device.id, self.device.replicas, self.device.shares))))
+
+    @property
+    def name(self) -> str:
+        """Its resource and the id, as `devherd explain` takes them."""
+        return f"{self.offer.name} {self.device_id}" if self.offer else self.device_id
+
+    def fact(self, name: str) -> str:
+        """The text of a fact; empty if it is unknown."""
+        if name in self.facts:
+            return fact_text(self.facts[name])
+        return self.device.attributes.get(name, "") if self.device else ""
+
+
+def fact_text(fact: devices_pb2.Fact) -> str:
+    """The value of a fact."""
+    return str(getattr(fact, fact.WhichOneof("value") or "text"))
+
+
+@dataclass(frozen=True)
+class Known:
+    """The devices of an instance, their holders and verdicts."""
+
+    herd: "Herd"
+    allocations: "Allocations | None"
+    subjects: Sequence[Subject]
+
+    def verdict(self, key: DeviceKey) -> health_pb2.Verdict:
+        """The verdict on a device; empty without one."""
+        for verdict in self.herd.verdicts:
+            if (verdict.vendor, verdict.card, verdict.device) == key:
+                return verdict
+        return health_pb2.Verdict()
+
+    def subject(self, resource_name: str, listed_id: str) -> Subject | None:
+        """The device that the kubelet knows by this id."""
+        return next(
+            (
+                each
+                for each in self.subjects
+                if each.offer and each.offer.name == resource_name and listed_id in each.ids
+            ),
+            None,
+        )
+
+
+def known_devices(settings: "Settings", herd: "Herd", allocations: "Allocations | None") -> Known:
+    """The devices of the run directory, those that are not offered last. Raises OSError."""
+    inventory = spool.read_or_empty(settings.devices_file, devices_pb2.Inventory)
+    scanned = {(one.device.vendor, one.device.card, one.device.id): one for one in inventory.devices}
+    subjects = []
+    for offer in herd.resources:
+        for device in offer.devices:
+            known = scanned.get(key_of(device))
+            facts = dict(known.device.attributes) if known else {}
+            subjects.append(Subject(key_of(device), device.id, offer, device, facts=facts))
+    offered = {subject.key for subject in subjects}
+    for key, known in scanned.items():
+        if key not in offered:
+            subjects.append(Subject(key, known.device.id, left_out=known.left_out, facts=dict(known.device.attributes)))
+    return Known(herd, allocations, subjects)
+
+
+def devices_named(subjects: Iterable[Subject], word: str) -> list[Subject]:
+    """The devices that a word names: all that have it as id, address, slot, serial, UUID or path, else by a beginning.
+
+    Raises UsageError, which lists the candidates, if it is the beginning of several.
+    """
+    subjects = list(subjects)
+    if by_id := [_named(subject, word) for subject in subjects if word in (subject.key[2], *subject.ids)]:
+        return by_id
+    address = normal_address(word)
+    for fact in _BY:
+        wanted = address if fact == "pci_address" else word
+        if found := [subject for subject in subjects if wanted in _words(subject, fact)]:
+            return found
+    if found := [subject for subject in subjects if subject.key[1] == word or word in _paths(subject)]:
+        return found
+    return _by_beginning(subjects, word, address)
+
+
+def _by_beginning(subjects: Iterable[Subject], word: str, address: str) -> list[Subject]:
+    found = [
+        subject
+        for subject in subjects
+        if any(one.startswith(word) for one in (*subject.ids, *_words(subject, "uuid")))
+        or any(one.startswith(address) for one in _words(subject, "pci_address"))
+    ]
+    if len({subject.key[:2] for subject in found}) > 1:
+        shown = ", ".join(subject.name for subject in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise UsageError(
+            f"`{word}` is the beginning of {len(found)} devices", f"choose from {shown}{more}", "give more of the id"
+        )
+    return found
+
+
+def _named(subject: Subject, word: str) -> Subject:
+    """The device by the id of a replica, where that was given."""
+    return Subject(subject.key, word, subject.offer, subject.device, subject.left_out, subject.facts)
+
+
+def _words(subject: Subject, fact: str) -> Iterator[str]:
+    for text in filter(None, subject.fact(fact).split(",")):
+        yield normal_address(text) if fact == "pci_address" else text
+
+
+def _paths(subject: Subject) -> Iterator[str]:
+    if subject.device is not None:
+        yield from (node.host_path for node in subject.device.edits.nodes)
+
+
+def normal_address(word: str) -> str:
+    """A PCI address, or its beginning, with domain and in small letters; any other word as it is."""
+    found = _ADDRESS.fullmatch(word)
+    return f"{found['domain'] or '0':0>4}:{found['rest']}".lower() if found else word
+
+
+def words_of(known: Known) -> Iterator[str]:
+    """Every word that names a device or a resource, for completion."""
+    yield from (offer.name for offer in known.herd.resources)
+    for subject in known.subjects:
+        yield subject.key[2]
+        for fact in ("pci_address", "slot", "serial"):
+            yield from filter(None, subject.fact(fact).split(","))
+
+
+def unknown_word(known: Known, word: str) -> UsageError:
+    """The error for a word that names nothing."""
+    words = list(dict.fromkeys(words_of(known)))
+    close = difflib.get_close_matches(word, words, n=1)
+    cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`; a pod is NAMESPACE/NAME"
+    kinds = "resource, device, PCI address, slot, serial number or path"
+    return UsageError(f"nothing here is called `{word}`", f"it is no {kinds} of this node", cure)

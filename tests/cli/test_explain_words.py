@@ -1,0 +1,200 @@
+"""`devherd explain` of one word or none: what it may be, in which order it is looked for, and the exit codes."""
+
+import json
+import os
+import shutil
+import socket
+import time
+
+import offered
+import pytest
+import scratch
+from command_line import devherd
+
+from devherd import history, spool
+from devherd.history import History
+from devherd.proto import devices_pb2, health_pb2
+from devherd.proto.spool_pb2 import Child, Children, Device, Edits, Node, Offer, ResourceState
+
+GPU, GENERIC = "nvidia.com/gpu", "example.com/serial"
+CARDS = {"GPU-1af8": "0000:83:00.0", "GPU-1b00": "0000:84:00.0", "GPU-2e44": "10000:01:00.0"}
+XID = health_pb2.Held(
+    source="kernel-log",
+    reason="xid",
+    detail="NVRM: Xid (PCI:0000:83:00): 79, GPU has fallen off the bus.",
+    file="/dev/kmsg",
+    value="79",
+    count=1,
+    taken_back_by="a boot of the host",
+)
+CORDON = health_pb2.Held(
+    source="cordon",
+    reason="cordoned",
+    detail="bench",
+    file="devherd cordon",
+    value="by root",
+    count=1,
+    taken_back_by="`devherd uncordon`",
+)
+
+
+def gpu(device_id: str, *reasons: str) -> Device:
+    facts = {"pci_address": CARDS[device_id]}
+    if device_id == "GPU-1af8":
+        facts |= {"slot": "4", "serial": "1652"}
+    node = Node(host_path="/dev/nvidia0", container_path="/dev/nvidia0", permissions="rw")
+    edits = Edits(nodes=[node] if device_id == "GPU-1af8" else [])
+    card = CARDS[device_id]
+    return Device(id=device_id, vendor="nvidia", card=card, reasons=reasons, replicas=2, attributes=facts, edits=edits)
+
+
+def written(directory, *gpus: Device, held=()) -> None:
+    """The files of an instance with these GPUs and a generic device, registered with the kubelet."""
+    generic = Device(id="6f1a", vendor="generic", edits=Edits(nodes=[Node(host_path="/dev/ttyS0")]))
+    offered.put(directory, Offer(name=GPU, vendor="nvidia", devices=gpus))
+    offered.put(directory, Offer(name=GENERIC, vendor="generic", devices=[generic]))
+    for name in (GPU, GENERIC):
+        state = ResourceState(name=name, registered=True)
+        spool.write(spool.path_of(directory / "state", spool.key_of(name)), state)
+    verdicts = [health_pb2.Verdict(vendor="nvidia", card=CARDS[gpu], device=gpu, held=[one]) for gpu, one in held]
+    spool.write(directory / "verdicts.pb", health_pb2.Verdicts(verdicts=verdicts))
+    names = ("scanner", "exporter", f"resource:{spool.key_of(GPU)}", f"resource:{spool.key_of(GENERIC)}")
+    children = [Child(name=name, state="RUNNING") for name in names]
+    spool.write(directory / "children.pb", Children(children=children, supervisor_pid=os.getpid()))
+
+
+@pytest.fixture
+def run_dir():
+    """The files of an instance with three GPUs that are well, and a socket where its supervisor would listen."""
+    directory = scratch.directory()
+    (directory / "state").mkdir()
+    written(directory, *map(gpu, CARDS))
+    left_out = devices_pb2.Device(vendor="nvidia", card="0000:90:00.0", id="GPU-9999")
+    spool.write(
+        directory / "devices.pb",
+        devices_pb2.Inventory(devices=[devices_pb2.KnownDevice(device=left_out, left_out="in MIG mode")]),
+    )
+    with socket.socket(socket.AF_UNIX) as supervisor:
+        supervisor.bind(str(directory / "supervisor.sock"))
+        supervisor.listen()
+        yield directory
+    shutil.rmtree(directory)
+
+
+def explain(run_dir, *words: str):
+    return devherd("explain", *words, "--run-dir", run_dir, "--kubelet-dir", run_dir / "kubelet")
+
+
+@pytest.mark.parametrize(
+    ("word", "device"),
+    [
+        ("GPU-1af8", "GPU-1af8"),
+        ("GPU-1a", "GPU-1af8"),
+        ("GPU-1af8::1", "GPU-1af8::1"),
+        ("0000:83:00.0", "GPU-1af8"),
+        ("83:00.0", "GPU-1af8"),
+        ("83:00", "GPU-1af8"),
+        ("PCI:0000:83:00", "GPU-1af8"),
+        ("00000000:83:00.0", "GPU-1af8"),
+        ("10000:01:00.0", "GPU-2e44"),
+        ("4", "GPU-1af8"),
+        ("1652", "GPU-1af8"),
+        ("/dev/nvidia0", "GPU-1af8"),
+        ("/dev/ttyS0", "6f1a"),
+    ],
+)
+def test_a_device_is_found_by_whatever_somebody_has_of_it(run_dir, word, device):
+    """The id from `kubectl`, the address from the kernel log or nvidia-smi, the slot in the rack, the serial."""
+    outcome = explain(run_dir, word, "--output", "json")
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    told = json.loads(outcome.stdout)
+    assert (told["kind"], told["device"], told["health"]) == ("device", device, "Healthy")
+
+
+def test_the_beginning_of_several_lists_them(run_dir):
+    """The right one is copied from the list; whole ids are never ambiguous."""
+    outcome = explain(run_dir, "GPU-1")
+
+    assert outcome.code == 2
+    assert "`GPU-1` is the beginning of 2 devices — choose from nvidia.com/gpu GPU-1af8, nvidia.com/gpu GPU-1b00" in (
+        outcome.error_line
+    )
+
+
+def test_a_device_that_is_not_offered_says_why(run_dir):
+    """It is on the host, and in no resource."""
+    outcome = explain(run_dir, "GPU-9999")
+
+    assert (outcome.code, outcome.stdout.splitlines()[0]) == (0, "GPU-9999 is not offered: in MIG mode")
+
+
+def test_a_word_that_is_nothing_is_wrong_use_with_a_suggestion(run_dir):
+    """A typo, or the wrong node."""
+    outcome = explain(run_dir, "nvidia.com/gpus")
+
+    assert outcome.code == 2
+    assert "nothing here is called `nvidia.com/gpus`" in outcome.error_line
+    assert "did you mean `nvidia.com/gpu`?" in outcome.error_line
+    assert "takes two words at most" in explain(run_dir, "a", "b", "c").error_line
+
+
+def test_a_pod_without_a_kubelet_to_ask_and_without_a_history_is_unreachable(run_dir):
+    """Nobody knows; the history alone is enough to answer."""
+    assert explain(run_dir, "default/train").code == 4
+
+    past = History(run_dir / "history", "resource:nvidia.com_gpu")
+    details = {"namespace": "default", "pod": "train", "container": "main", "devices": "GPU-1af8::0"}
+    past.note("allocation", "held by pod default/train, container main", resource_name=GPU, details=details)
+    time.sleep(0.01)  # events have milliseconds
+    past.note("verdict", "Unhealthy: xid", resource_name=GPU, device_id="GPU-1af8", reasons=("xid",))
+    past.note("verdict", "Unhealthy: xid", resource_name=GPU, device_id="GPU-2e44", reasons=("xid",))
+    time.sleep(0.01)
+    details = {"namespace": "default", "pod": "next", "container": "main", "devices": "GPU-1af8::0"}
+    past.note("allocation", "held by pod default/next, container main", resource_name=GPU, details=details)
+    past.note("verdict", "Healthy", resource_name=GPU, device_id="GPU-1af8")
+    past.keep()
+    outcome = explain(run_dir, "default/train", "--output", "json")
+
+    assert outcome.code == 1
+    told = [(event["kind"], event["device_id"]) for event in json.loads(outcome.stdout)["events"]]
+    assert told == [("allocation", None), ("verdict", "GPU-1af8")]
+    assert len(history.events(run_dir)) == 5
+
+
+def test_without_a_word_a_node_that_is_well_is_a_line(run_dir):
+    """And the exit code 0."""
+    outcome = explain(run_dir)
+
+    assert (outcome.code, outcome.stdout) == (0, "all is well: 7 devices of 2 resources, all Healthy and registered\n")
+
+
+def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir):
+    """A cordon is an operator's wish: it is shown with who, why and its end, and fails nothing."""
+    written(run_dir, gpu("GPU-1b00", "cordoned"), held=[("GPU-1b00", CORDON)])
+    cordoned = explain(run_dir)
+    written(
+        run_dir, gpu("GPU-1b00", "cordoned"), gpu("GPU-1af8", "xid"), held=[("GPU-1b00", CORDON), ("GPU-1af8", XID)]
+    )
+    ill = explain(run_dir)
+
+    assert cordoned.code == 0
+    assert cordoned.stdout.splitlines() == [
+        "nvidia.com/gpu GPU-1b00 is cordoned by root: bench",
+        "  taken back by `devherd uncordon nvidia.com/gpu GPU-1b00`",
+        "  where:   PCI address 0000:84:00.0",
+        "  held by: unknown, the kubelet cannot be asked",
+        "  more:    devherd explain nvidia.com/gpu GPU-1b00",
+    ]
+    assert ill.code == 1
+    assert ill.stdout.splitlines()[:4] == [
+        "nvidia.com/gpu GPU-1af8 is Unhealthy: xid",
+        "  xid since 1970-01-01T00:00:00Z: NVRM: Xid (PCI:0000:83:00): 79, GPU has fallen off the bus.",
+        "    taken back by a boot of the host",
+        "  where:   PCI address 0000:83:00.0, slot 4, serial 1652",
+    ]
+    assert explain(run_dir, GPU).code == 1
+    assert explain(run_dir, GENERIC).code == 0
+    assert explain(run_dir, "GPU-1b00").code == 0
+    assert explain(run_dir, "GPU-1af8").code == 1
+    assert explain(run_dir, GPU, "GPU-1af8").code == 0
