@@ -36,6 +36,9 @@ RELEASE_SECONDS = 5.0
 """Limit for the end of the predecessor; one that hangs is no longer waited for."""
 CLOSE_SECONDS = 0.5
 """In this time the kubelet has handled the end of a stream, and from 1.37 on has closed the connection."""
+_NOTICE_SECONDS = 0.05
+"""In this time the kubelet notices that the process of a stream was killed. Until it knows another socket of the
+successor, the kubelet up to 1.36 would not notice the successor's end: so not longer."""
 _LOOK_SECONDS = 0.005
 _MOST_DESCRIPTORS = 4096
 """A resource's process may open no more."""
@@ -106,7 +109,7 @@ class OtherProcess:
                     answer = await reader.readline()
         if not answer:
             log.warning("the process that handed over gave no answer: registering a second socket to be sure")
-            await asyncio.sleep(CLOSE_SECONDS)
+            await asyncio.sleep(_NOTICE_SECONDS)
         await self.stop()
         return answer != _CLOSED
 
