@@ -181,7 +181,7 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
     assert cordoned.code == 0
     assert cordoned.stdout.splitlines() == [
         "nvidia.com/gpu GPU-1b00 is cordoned by root: bench",
-        "  taken back by `devherd uncordon nvidia.com/gpu GPU-1b00`",
+        "  ends by `devherd uncordon nvidia.com/gpu GPU-1b00`",
         "  where:   PCI address 0000:84:00.0",
         "  held by: unknown, the kubelet cannot be asked",
         "  more:    devherd explain nvidia.com/gpu GPU-1b00",
@@ -190,7 +190,7 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
     assert ill.stdout.splitlines()[:4] == [
         "nvidia.com/gpu GPU-1af8 is Unhealthy: xid",
         "  xid since 1970-01-01T00:00:00Z: NVRM: Xid (PCI:0000:83:00): 79, GPU has fallen off the bus.",
-        "    taken back by a boot of the host",
+        "    ends by a boot of the host",
         "  where:   PCI address 0000:83:00.0, slot 4, serial 1652",
     ]
     assert explain(run_dir, GPU).code == 1

@@ -121,7 +121,7 @@ def test_a_verdict_by_an_operators_program_names_the_source_and_its_detail(tmp_p
 
     assert verdicts_logged(tmp_path, hot, ([], ["external"]), (["external"], [])) == [
         "Healthy (warning: external): external-fans: hot: 91 °C",
-        "Unhealthy: external: external-fans: hot: 91 °C; taken back by 1 good look",
+        "Unhealthy: external: external-fans: hot: 91 °C; ends by 1 good poll",
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_word_that_is_its_own_detail_is_said_once(tmp_path):
     hot = Finding(source=FANS, reason="external", detail="hot", file="/opt/fans#hot", value="hot")
 
     assert verdicts_logged(tmp_path, hot, (["external"], [])) == [
-        "Unhealthy: external: external-fans: hot; taken back by 1 good look"
+        "Unhealthy: external: external-fans: hot; ends by 1 good poll"
     ]
 
 
@@ -141,9 +141,9 @@ def test_a_verdict_has_the_drivers_words_where_the_card_is_and_what_takes_it_bac
 
     [said] = verdicts_logged(tmp_path, lost, (["xid"], []))
     assert said == (
-        f"Unhealthy: xid: {words} (/dev/kmsg: 79); PCI address 0000:83:00.0; slot 4; serial SN-1652; taken back by "
-        "binding its driver again, removing and adding it again, a boot of the host, its driver's word that it needs "
-        "no recovery any more, a reset that NVML shows or an operator"
+        f"Unhealthy: xid: {words} (/dev/kmsg: 79); PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by "
+        "rebinding its driver, removing and re-adding it, a reboot, its driver's message that it needs no recovery, a "
+        "reset that NVML detects or `devherd clear`"
     )
 
 
@@ -165,6 +165,6 @@ def test_a_cordon_says_who_why_and_the_command_that_ends_it(tmp_path):
 
     [said] = verdicts_logged(tmp_path, cordon, (["cordoned"], []))
     assert said == (
-        "Unhealthy: cordoned: ticket 4711, by root; PCI address 0000:83:00.0; slot 4; serial SN-1652; taken back by "
+        "Unhealthy: cordoned: ticket 4711, by root; PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by "
         "`devherd uncordon a.b/gpu GPU-1`"
     )

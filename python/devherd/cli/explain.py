@@ -2,7 +2,7 @@
 
 A device is named by its id or the beginning of it, the id of a replica, its PCI address, slot, serial number or path; a
 pod as NAMESPACE/NAME. For each finding against a device: the source, the file and the value that were read, since when,
-how often, what takes it back, and why it still stands. For a pod: its devices, why it has none, and what happened to
+how often, what ends it, and why it still stands. For a pod: its devices, why it has none, and what happened to
 them while it held them. Without a word, the worst comes first.
 
 It exits with 1 if it shows a problem: a device that is Unhealthy, other than by a cordon, or a resource that is not

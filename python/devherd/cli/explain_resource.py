@@ -179,11 +179,11 @@ def short_lines(device: Json) -> Iterator[str]:
         if finding["action"] == "ignore" or finding["waiting"]:
             continue
         if cordon_of(device) and finding["reason"] == CORDONED:
-            yield f"  taken back by {finding['taken_back_by']}"
+            yield f"  ends by {finding['taken_back_by']}"
             continue
         word = "warning: " if finding["action"] == "warn" else ""
         yield f"  {word}{finding['reason']} since {finding['first_seen']}: {finding['detail']}"
-        yield f"    taken back by {finding['taken_back_by']}"
+        yield f"    ends by {finding['taken_back_by']}"
     if place := where(device):
         yield f"  where:   {place}"
     yield f"  held by: {held_by(device['allocated'])}"

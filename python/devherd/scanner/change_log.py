@@ -194,7 +194,7 @@ class ChangeLog:
                 back = uncordon(*name) if finding.source == CORDON else way_back(evidence, recover_after)
                 details["taken_back_by"] = back
                 text += "".join(f"; {word} {details[fact]}" for fact, word in _PLACE.items() if details[fact])
-                text += f"; taken back by {back}"
+                text += f"; ends by {back}"
         fields = {"resource_name": resource_name, "device_id": device_id, "reason": ", ".join(verdict.reasons)}
         level = logging.WARNING if verdict != FINE else logging.INFO
         log.log(level, "%s %s%s is %s", resource_name, device_id, shared, text, extra={"fields": fields | details})
