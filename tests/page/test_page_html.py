@@ -131,6 +131,7 @@ WELL = Herd(
 )
 GPU_LOST = Offer(name="example.com/gpu", devices=[Device(id="0", reasons=["off-bus"]), Device(id="1")])
 SLOW_LINK = Offer(name="example.com/gpu", devices=[Device(id="0", warnings=["link-degraded"]), Device(id="1")])
+CORDONED = Offer(name="example.com/gpu", devices=[Device(id="0", reasons=["cordoned"]), Device(id="1")])
 OTHER_LOST = Offer(name="example.com/other", devices=[Device(id="0", reasons=["off-bus"])])
 STOPPED = Child(
     name="resource:example.com_gpu", state="STOPPED", started_timestamp_seconds=1, last_exit="exit status 0"
@@ -154,6 +155,13 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             (
                 "Warning: all resources registered, 2 of 2 devices healthy"
                 "example.com/gpu: 1 of 2 devices with a warning (link-degraded)"
+            ),
+        ),
+        (
+            replace(WELL, resources=[CORDONED]),
+            (
+                "Healthy: all resources registered, 1 of 2 devices healthy, 1 cordoned"
+                "example.com/gpu: 1 of 2 devices cordoned"
             ),
         ),
         (
@@ -211,6 +219,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
         "well",
         "device",
         "warning",
+        "cordoned",
         "unregistered",
         "all unregistered",
         "stopped",
@@ -234,7 +243,7 @@ def test_the_head_says_which_instance_runs_and_since_when():
     page = page_of(
         replace(WELL, instance=INSTANCE, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
     )
-    said = "".join(page.texts).partition("Version")[2].partition("live")[0]
+    said = "".join(page.texts).partition("Version")[2].partition("As of ")[0]
     assert said.strip() == (
         "1.2.3 (0123abc)Process id4711Running since2001-09-09 01:46:40Z"
         "Configuration/etc/devherd/config.yaml, loaded 2001-09-09 01:47:40Z"
@@ -454,3 +463,27 @@ def test_the_address_says_what_is_shown(query, view):
     """And what makes no sense in it is ignored."""
     assert View.of_query(query) == view
     assert View.of_query(view.query[1:]) == view
+
+
+def test_a_cordon_is_not_red_and_says_who_why_and_what_ends_it():
+    """Defect: the page turned red for what an operator wanted, and promised that three good looks would end it."""
+    held = Held(source="cordon", reason="cordoned", detail="bench", file="devherd cordon", value="by root", count=1)
+    herd = replace(WELL, resources=[CORDONED], verdicts=[Verdict(device="0", held=[held])])
+    page = page_of(herd)
+    styles = {value for _, attributes in page.tags for name, value in attributes if name == "class"}
+    shown = "".join(page.texts)
+
+    assert not any(style and style.split()[-1] in {"bad", "warn"} for style in styles)
+    assert not any(text.startswith("1 problem") for text in page.texts)
+    assert "Unhealthy: cordoned by root: bench" in shown
+    assert "Ends by`devherd uncordon example.com/gpu 0`" in shown
+
+
+def test_a_generic_device_shows_its_path_without_being_unfolded():
+    """Its id is a hash, which says nothing."""
+    generic = Device(id="6f1a", edits=Edits(nodes=[Node(host_path="/dev/ttyS0"), Node(host_path="/dev/ttyS1")]))
+    page = render(replace(WELL, resources=[Offer(name="example.com/gpu", devices=[generic])]), None, (), View()).body
+
+    line = page.partition("6f1a</span>")[2].partition("</summary>")[0]
+    assert "/dev/ttyS0" in line
+    assert "/dev/ttyS1" not in line

@@ -220,11 +220,19 @@ async def test_a_page_outlives_devherd_and_goes_on_with_the_next(served, window)
     assert served.url == f"http://{address}"
     page = await window(served.url, expected=["ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"])
     await fold(section(page))
+    before = await page.locator(".verdict").text_content()
 
     served.end()
     await turn(page)
     await expect(page.locator("#state")).to_have_text("no answer, trying again")
     await expect(device(page, "GPU-0")).to_be_visible()
+    silence = page.locator("#silence")
+    await expect(silence).to_have_text(
+        re.compile(rf"^No answer since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ; before that: {re.escape(before)}$")
+    )
+    await expect(page.locator(".verdict")).to_be_hidden()
+    await expect(page).to_have_title(re.compile("^No answer: devherd on "))
+    assert await page.locator("main").evaluate("each => getComputedStyle(each).filter") == "grayscale(1)"
 
     (served.run_dir / "ready").unlink()
     served.put(gpus(2))
@@ -233,6 +241,10 @@ async def test_a_page_outlives_devherd_and_goes_on_with_the_next(served, window)
     await page.clock.fast_forward(60_000)
     await expect(page.locator("#state")).to_have_text("live")
     await expect(device(page, "GPU-2")).to_contain_text("Unhealthy: xid")
+    await expect(silence).to_be_hidden()
+    await expect(page.locator(".verdict")).to_contain_text("Unhealthy:")
+    await expect(page).to_have_title(re.compile("^1 problem: devherd on "))
+    assert await page.locator("main").evaluate("each => getComputedStyle(each).filter") == "none"
 
 
 async def test_a_page_waits_for_a_slow_answer_before_it_asks_again(served, window):
@@ -364,6 +376,7 @@ async def test_without_scripts_the_page_shows_the_same(served, window):
     served.put(gpus(2))
     page = await window(served.url, java_script_enabled=False)
     await expect(page.locator(".verdict")).to_contain_text("Unhealthy:")
+    await expect(page.locator(".as-of")).to_have_text(re.compile(r"^As of \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ\. Load"))
     await expect(page.get_by_role("button", name="Pause")).to_be_hidden()
     await fold(section(page, "rdma/hca"))
     await expect(section(page, "rdma/hca").get_by_text("mlx5_1")).to_be_visible()

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.view import Holding
-from devherd.instance.inventory_json import health_of
+from devherd.instance.inventory_json import cordon_of, health_of, is_ill, way_back
 from devherd.inventory import Holder
 from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import CORDON
 from devherd.spool import number_of_ids
 from devherd.text import sharing_of
 
@@ -47,7 +48,9 @@ class Row:
     @property
     def style(self) -> str:
         """The CSS class for its colour."""
-        return "bad" if self.device.reasons else "warn" if self.device.warnings else "good"
+        if is_ill(self.device):
+            return "bad"
+        return "warn" if self.device.warnings else "off" if self.device.reasons else "good"
 
 
 def link(*place: str, text: str = "") -> Html:
@@ -77,6 +80,8 @@ def _line(row: Row) -> Iterator[Html]:
     shared = f" ({sharing})" if sharing else ""
     yield element("span", device.id, element("small", shared) if shared else "", class_="name")
     words = f"{health_of(device)}: {', '.join(device.reasons)}" if device.reasons else health_of(device)
+    if cordon := cordon_of(row.verdict.held if row.verdict else ()):
+        words = f"{words} {cordon}"
     if device.warnings:
         words = f"{words}; warning: {', '.join(device.warnings)}"
     since = joined(" since ", timestamp(row.since)) if row.since else ""
@@ -87,7 +92,8 @@ def _line(row: Row) -> Iterator[Html]:
 
 
 def _address(device: spool_pb2.Device) -> str:
-    return device.attributes.get("pci_address", "")
+    """Where a device is: its PCI address; without one, as a generic device, its first path."""
+    return device.attributes.get("pci_address", "") or next((node.host_path for node in device.edits.nodes), "")
 
 
 def _holders_in_short(row: Row) -> str:
@@ -111,7 +117,7 @@ def _evidence(row: Row) -> Iterator[Html]:
         yield element("p", f"Not examined: {verdict.frozen}", class_="warn")
     for held in verdict.held:
         if not held.is_over:
-            yield _finding(held)
+            yield _finding(held, row)
     over = [held for held in verdict.held if held.is_over]
     if over:
         ended = (joined(element("dt", held.reason), element("dd", *_what_was_seen(held))) for held in over)
@@ -119,10 +125,11 @@ def _evidence(row: Row) -> Iterator[Html]:
         yield element("dl", *ended)
 
 
-def _finding(held: health_pb2.Held) -> Html:
+def _finding(held: health_pb2.Held, row: Row) -> Html:
     action = health_pb2.Action.Name(held.action).lower()
     title = f"{held.reason} ({'waiting' if held.is_waiting else action})"
-    style = "bad" if held.action == health_pb2.UNHEALTHY and not held.is_waiting and not held.only_warned else "warn"
+    counts = held.action == health_pb2.UNHEALTHY and not held.is_waiting and not held.only_warned
+    style = "off" if held.source == CORDON else "bad" if counts else "warn"
     return element(
         "div",
         element("p", element("strong", title, class_=style), f", source {held.source}: {held.detail}"),
@@ -131,7 +138,7 @@ def _finding(held: health_pb2.Held) -> Html:
             ("Since", joined(*_what_was_seen(held))),
             ("Only a warning", held.only_warned),
             ("Judged by", held.rule),
-            ("Ends by", held.taken_back_by),
+            ("Ends by", way_back(held, *row.place)),
             ("Counts later" if held.is_waiting else "Not yet", held.not_yet),
         ),
         class_="finding",

@@ -7,6 +7,7 @@ from devherd.exporter import health
 from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
 from devherd.instance.files import refusal_of
+from devherd.instance.inventory_json import is_ill
 from devherd.instance.read import RUNNING, Herd
 from devherd.proto import spool_pb2
 from devherd.spool import number_of_ids, size_of
@@ -18,11 +19,12 @@ PROCESSES, RESOURCES = "processes", "resources"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A line of the list of problems; `is_bad` unless it is a warning."""
+    """A line of the list of problems; `is_bad` unless it is a warning, or a note on what an operator wants."""
 
     text: str
     place: str
     is_bad: bool = True
+    is_note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +34,25 @@ class Count:
     total: int = 0
     unhealthy: int = 0
     warned: int = 0
+    cordoned: int = 0
+    """By an operator, and for no other reason Unhealthy."""
 
     def __add__(self, other: "Count") -> "Count":
-        return Count(self.total + other.total, self.unhealthy + other.unhealthy, self.warned + other.warned)
+        return Count(
+            self.total + other.total,
+            self.unhealthy + other.unhealthy,
+            self.warned + other.warned,
+            self.cordoned + other.cordoned,
+        )
 
 
 def count(resource: spool_pb2.Offer) -> Count:
     """The counts of a resource."""
     return Count(
         total=size_of(resource),
-        unhealthy=sum(number_of_ids(device) for device in resource.devices if device.reasons),
+        unhealthy=sum(number_of_ids(device) for device in resource.devices if is_ill(device)),
         warned=sum(number_of_ids(device) for device in resource.devices if device.warnings and not device.reasons),
+        cordoned=sum(number_of_ids(device) for device in resource.devices if device.reasons and not is_ill(device)),
     )
 
 
@@ -60,14 +70,16 @@ def headline(herd: Herd) -> str:
     registered = (
         f"{waiting} of {len(herd.resources)} resources not registered" if waiting else "all resources registered"
     )
-    number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (every.total, "healthy")
-    return f"{registered}, {number:,} of {devices(every.total)} {word}"
+    well = every.total - every.cordoned
+    number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (well, "healthy")
+    cordoned = f", {every.cordoned:,} cordoned" if every.cordoned else ""
+    return f"{registered}, {number:,} of {devices(every.total)} {word}{cordoned}"
 
 
 def troubles(herd: Herd) -> Sequence[Trouble]:
-    """All problems, first those that are bad, then warnings."""
+    """All problems, first those that are bad, then warnings, then notes on what an operator wants."""
     found = [*_of_the_instance(herd), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
-    return sorted(found, key=lambda trouble: not trouble.is_bad)
+    return sorted(found, key=lambda trouble: (not trouble.is_bad, trouble.is_note))
 
 
 def troubles_of_the_instance(herd: Herd) -> Sequence[Trouble]:
@@ -116,13 +128,16 @@ def _of_resources(herd: Herd) -> Iterator[Trouble]:
     for resource in herd.resources:
         counted = count(resource)
         if counted.unhealthy:
-            reasons = sorted({reason for device in resource.devices for reason in device.reasons})
+            reasons = sorted({reason for device in filter(is_ill, resource.devices) for reason in device.reasons})
             text = f"{resource.name}: {counted.unhealthy:,} of {devices(counted.total)} unhealthy"
             yield Trouble(f"{text} ({', '.join(reasons)})", resource.name)
         if counted.warned:
             warnings = sorted({warning for device in resource.devices for warning in device.warnings})
             text = f"{resource.name}: {counted.warned:,} of {devices(counted.total)} with a warning"
             yield Trouble(f"{text} ({', '.join(warnings)})", resource.name, is_bad=False)
+        if counted.cordoned:
+            text = f"{resource.name}: {counted.cordoned:,} of {devices(counted.total)} cordoned"
+            yield Trouble(text, resource.name, is_bad=False, is_note=True)
 
 
 def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
@@ -171,13 +186,13 @@ def overview(herd: Herd) -> Iterator[Html]:
 
 
 def _word(found: Sequence[Trouble]) -> tuple[str, str]:
-    if not found:
+    if not found or found[0].is_note:
         return "Healthy", "good"
     return ("Unhealthy", "bad") if found[0].is_bad else ("Warning", "warn")
 
 
 def _style(trouble: Trouble) -> str:
-    return "bad" if trouble.is_bad else "warn"
+    return "bad" if trouble.is_bad else "off" if trouble.is_note else "warn"
 
 
 def _section(place: str, title: str, *content: Html) -> Html:

@@ -10,7 +10,7 @@ const find = (id) => document.getElementById(id);
 const page = { address: location.pathname + location.search, tag: document.documentElement.dataset.tag };
 const grown = new Map();
 const folds = new Map(JSON.parse(sessionStorage.getItem("folds") || "[]"));
-let paused = false, failures = 0, answered = Date.now(), ahead = 0, wake = () => {};
+let paused = false, failures = 0, answered = Date.now(), ahead = 0, title = document.title, wake = () => {};
 
 // ---- taking over what has changed
 
@@ -61,7 +61,7 @@ function takeOver(fresh, withFolds) {
     }
   }
   const focused = document.activeElement;
-  document.title = fresh.title;
+  title = fresh.title;
   morph(document.querySelector("header"), fresh.querySelector("header"), withFolds);
   morph(document.querySelector("main"), fresh.querySelector("main"), withFolds);
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
@@ -126,6 +126,8 @@ function age(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s ago`;
 }
 
+const moment = (time) => new Date(time).toISOString().slice(0, 19).replace("T", " ") + "Z";
+
 function say(id, text) { // a screen reader says what is set
   if (find(id).textContent !== text) find(id).textContent = text;
 }
@@ -136,8 +138,12 @@ function tell() {
     time.dataset.age = age((now - Date.parse(time.dateTime)) / 1000);
   }
   document.body.classList.toggle("lost", failures > 0);
+  document.title = failures ? `No answer: ${find("host").textContent}` : title;
+  const before = document.querySelector("#verdict .verdict").textContent;
+  find("silence").hidden = !failures;
+  say("silence", failures ? `No answer since ${moment(answered)}; before that: ${before}` : "");
   say("state", paused ? "paused" : failures ? "no answer, trying again" : "live");
-  say("as-of", `as of ${new Date(answered).toISOString().slice(11, 19)}Z`);
+  say("as-of", `as of ${moment(answered).slice(11)}`);
 }
 
 // ---- what the reader does

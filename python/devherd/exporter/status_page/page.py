@@ -74,10 +74,11 @@ class Page:
 def render(herd: Herd, allocations: Allocations | None, events: Sequence[Event], view: View) -> Page:
     """Render the page; `events` are the latest, newest last."""
     found = troubles(herd)
+    wrong = sum(not trouble.is_note for trouble in found)
     host = host_name()
-    number = f"{len(found)} problem{'' if len(found) == 1 else 's'}"
+    number = f"{wrong} problem{'' if wrong == 1 else 's'}"
     texts = {
-        "title": escape(f"{number}: devherd on {host}" if found else f"devherd on {host}"),
+        "title": escape(f"{number}: devherd on {host}" if wrong else f"devherd on {host}"),
         "build": BUILD,
         "host": escape(host),
         "about": _about(herd),
@@ -88,10 +89,10 @@ def render(herd: Herd, allocations: Allocations | None, events: Sequence[Event],
         "events": events_section(events),
         "resources": joined(*sections(herd, allocations, view)) or _nothing(view),
     }
-    timeless = _FRAME.substitute(texts, scanned="", tag="")
+    timeless = _FRAME.substitute(texts, scanned="", as_of="", tag="")
     scanned = timestamp(herd.scan.timestamp_seconds) if herd.scan else "not yet"
     tag = f'W/"{zlib.crc32(timeless.encode()):08x}{len(timeless):x}"'
-    return Page(_FRAME.substitute(texts, scanned=scanned, tag=escape(tag)), tag)
+    return Page(_FRAME.substitute(texts, scanned=scanned, as_of=timestamp(time.time()), tag=escape(tag)), tag)
 
 
 def _about(herd: Herd) -> Html:
@@ -129,6 +130,8 @@ def _nothing(view: View) -> Html:
 MOST_VIEWS = 16
 """Limit of cached pages, least recently requested dropped first: a page of 300 kB takes 30 kB."""
 _GZIP_LEVEL = 6
+OLD_SECONDS = 5.0
+"""A page is made again after this time, for the time on it."""
 _HEADERS = {
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
@@ -156,6 +159,8 @@ class _Made:
 
     state: list[object]
     scanned: float
+    made: float
+    """CLOCK_MONOTONIC second."""
     body: bytes
     tag: str
 
@@ -169,16 +174,18 @@ class MadePages:
         self._made: dict[View, _Made] = {}
 
     def answer(self, view: View, allocations: Allocations | None, *, may_lag: bool) -> Answer:
-        """The compressed page; if it `may_lag`, the time of the last scan on it may be outdated.
+        """The compressed page; if it `may_lag`, its own time and that of the last scan on it may be outdated.
 
         The header `Devherd-Scanned` has the current one. Raises OSError if the run directory cannot be read.
         """
         scan = spool.read_or_empty(self._settings.scan_file, spool_pb2.ScanSummary)
         state = [allocations, *scan.problems, *scan.notices, *self._state()]
         made = self._made.pop(view, None)
-        if made is None or made.state != state or (made.scanned != scan.timestamp_seconds and not may_lag):
+        now = time.monotonic()
+        is_old = made is not None and (made.scanned != scan.timestamp_seconds or now - made.made > OLD_SECONDS)
+        if made is None or made.state != state or (is_old and not may_lag):
             page = self._render(allocations, view)
-            made = _Made(state, scan.timestamp_seconds, gzip.compress(page.body.encode(), _GZIP_LEVEL), page.tag)
+            made = _Made(state, scan.timestamp_seconds, now, gzip.compress(page.body.encode(), _GZIP_LEVEL), page.tag)
         self._made[view] = made
         if len(self._made) > MOST_VIEWS:
             del self._made[next(iter(self._made))]

@@ -102,7 +102,7 @@ def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
     room = ROOM_BYTES
     for number, (device, listing) in enumerate(queue[start:]):
         row = known.row(listing.resource, device)
-        is_open = row.style != "good" and number < MOST_OPEN
+        is_open = row.style in {"bad", "warn"} and number < MOST_OPEN
         shown = device_row(row, is_open=is_open)
         room -= len(shown)
         if room < 0 and number:
@@ -147,10 +147,11 @@ def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> 
 
 def _health_in_short(resource: spool_pb2.Offer, *, is_served: bool) -> Html:
     counted = count(resource)
-    healthy = f"{counted.total - counted.unhealthy:,} of {counted.total:,} healthy"
+    healthy = f"{counted.total - counted.unhealthy - counted.cordoned:,} of {counted.total:,} healthy"
     style = "bad" if counted.unhealthy else "good" if is_served else "off"
     warned = element("span", f", {counted.warned:,} with a warning", class_="warn") if counted.warned else ""
-    return joined(element("span", healthy, class_=style), warned)
+    cordoned = element("span", f", {counted.cordoned:,} cordoned", class_="off") if counted.cordoned else ""
+    return joined(element("span", healthy, class_=style), warned, cordoned)
 
 
 def _allocated(resource: spool_pb2.Offer, allocations: Allocations | None) -> str:
