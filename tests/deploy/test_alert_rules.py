@@ -73,7 +73,7 @@ def test_every_alert_has_its_runbook():
 def test_every_command_of_alerts_and_runbooks_exists():
     """As a command of devherd; what is asked of a running instance is tried in tests/prometheus."""
     given = "\n".join(alert["annotations"]["command"].rpartition(" -}} ")[2] for alert in ALERTS.values())
-    words = re.findall(r"(?:^|`)devherd ((?:sim )?[a-z-]+)", given + RUNBOOKS, re.MULTILINE)
+    words = re.findall(r"(?:^|`)devherd ((?:sim |config )?[a-z-]+)", given + RUNBOOKS, re.MULTILINE)
     assert {"status", "explain", "ctl", "scan"} <= set(words)
     assert set(words) - COMMANDS.keys() == set()
 

@@ -39,7 +39,7 @@ def load(_running: Settings | None) -> Config:
     """What `devherd run` hands over."""
     if ORDERS.joinpath("bad-config").exists():
         raise UsageError(
-            "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd check-config` on it"
+            "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd config check` on it"
         )
     if ORDERS.joinpath("slow-load").exists():
         print("the first scan loads", file=sys.stderr, flush=True)
