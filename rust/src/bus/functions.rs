@@ -36,7 +36,7 @@ const PARTICULAR: [&str; 14] = [
 #[derive(Debug)]
 pub struct Functions {
     bus: Directory,
-    functions: BTreeMap<String, Read>,
+    by_address: BTreeMap<String, Read>,
     /// `/sys/bus/pci/slots`.
     slots_directory: PathBuf,
     slots: OnceLock<BTreeMap<String, String>>,
@@ -61,8 +61,8 @@ impl Functions {
     fn list(host: &Host) -> Option<Self> {
         let bus = Directory::open(host.sys("bus/pci/devices")).ok()?;
         let names = bus.names().ok()?.into_iter().filter(|name| pci::is_address(name));
-        let functions = names.map(|name| (name, Read::default())).collect();
-        Some(Self { bus, functions, slots_directory: host.sys("bus/pci/slots"), slots: OnceLock::new() })
+        let by_address = names.map(|name| (name, Read::default())).collect();
+        Some(Self { bus, by_address, slots_directory: host.sys("bus/pci/slots"), slots: OnceLock::new() })
     }
 
     /// `/sys/bus/pci/devices`.
@@ -73,7 +73,7 @@ impl Functions {
 
     /// Their addresses, sorted.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.functions.keys().map(String::as_str)
+        self.by_address.keys().map(String::as_str)
     }
 
     /// The name of its driver.
@@ -85,7 +85,7 @@ impl Functions {
             let target = self.bus.link(&format!("{address}/driver"))?;
             Ok(target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
         };
-        match self.functions.get(address).filter(|_| !read_log::is_recording()) {
+        match self.by_address.get(address).filter(|_| !read_log::is_recording()) {
             Some(function) => function.driver.get_or_init(read).clone(),
             None => read(),
         }
@@ -121,7 +121,7 @@ impl Functions {
 
     fn number(&self, address: &str, name: &str, known: fn(&Read) -> &OnceLock<Option<u64>>) -> Option<u64> {
         let read = || self.bus.attribute(&format!("{address}/{name}")).ok()?.hexadecimal().ok();
-        match self.functions.get(address).filter(|_| !read_log::is_recording()) {
+        match self.by_address.get(address).filter(|_| !read_log::is_recording()) {
             Some(function) => *known(function).get_or_init(read),
             None => read(),
         }
