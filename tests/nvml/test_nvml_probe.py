@@ -47,8 +47,9 @@ def gpu(number, **values):
     """A GPU as it is printed."""
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
-        "model": "NVIDIA A100-SXM4-40GB", "serial": None, "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {}, "fabric_clique": None,
+        "model": "NVIDIA A100-SXM4-40GB", "serial": None, "memory_bytes": A100, "compute_capability": [8, 0],
+        "mig_mode": None, "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {},
+        "fabric_clique": None,
     } | values  # fmt: skip
 
 
