@@ -36,6 +36,7 @@ class Command:
 
 
 OF_A_HOST = ("--config", "--host-root")
+OF_A_SWITCH = ("--config", "--host-root", "--kubelet-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
 OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
@@ -53,6 +54,12 @@ COMMANDS = {
         "scan the host once and print its devices",
         "devherd scan --output json --fail-on-problem",
         OF_A_HOST,
+    ),
+    "compare": Command(
+        "devherd.cli.compare",
+        "compare what the plugins of today give the kubelet with what devherd would",
+        "devherd compare --config config.yaml",
+        OF_A_SWITCH,
     ),
     "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch", OF_AN_INSTANCE),
     "explain": Command(
