@@ -194,7 +194,7 @@ def children() -> tuple[Program, ...]:
 
 
 if __name__ == "__main__":
-    programs = Programs(children(), first_scan, preload, rehearse, stand_by)
+    programs = Programs(children(), first_scan, preload, rehearse=rehearse, stand_by=stand_by)
     try:
         sys.exit(run(load, programs, float(sys.argv[3]), takes_over="take-over" in sys.argv[4:]))
     except DevherdError as error:
