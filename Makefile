@@ -43,8 +43,7 @@ $(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
 wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust toolchain; ARCHITECTURE=aarch64 is for arm64
 	@$(BIN)/pip install --quiet --constraint constraints.txt ziglang
 	@if command -v rustup >/dev/null; then rustup --quiet target add $(ARCHITECTURE)-unknown-linux-gnu; fi
-	@$(BIN)/python rust/licences.py $(ARCHITECTURE)-unknown-linux-gnu
-	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' maturin build --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out dist
+	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' python rust/wheel.py --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out dist
 
 image: ## build the container image into dist/, with podman, buildah or docker; IMAGE_OPTIONS='--platform linux/arm64' and others
 	@$(PYTHON) deploy/image/build.py $(IMAGE_OPTIONS)

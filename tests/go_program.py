@@ -103,3 +103,13 @@ class GoProgram:
         if done.returncode:
             raise RuntimeError(f"{self.sources}: {' '.join(command)} failed:\n{done.stderr[-4000:]}")
         return done.stdout
+
+
+SAMPLE_PLUGIN = GoProgram(
+    Path(__file__).with_name("kubelet") / "harness",
+    "sample_plugin",
+    "Kubernetes' sample device plugin",
+    packages=("k8s.io/kubernetes/test/images/sample-device-plugin",),
+    name="sample-device-plugin",
+)
+"""Of the Kubernetes release whose kubelet the tests run beside; its fixture is `sample_plugin`."""

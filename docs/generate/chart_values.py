@@ -17,7 +17,7 @@ HEAD = """\
 
 *Generated from `values.yaml` of the chart by `make docs-pages`.*
 
-[Install in Kubernetes](kubernetes.md#by-helm) says how to install it; [deploy/README.md](../deploy/README.md#helm)
+[Install in Kubernetes](kubernetes.md#by-helm) says how to install it; [Components](kubernetes.md#components)
 names whole files of values. A value that is not one of these, or of the wrong kind, is refused with its place before
 anything is sent, and so is a key of the configuration. Those of the first table are for the whole release.
 """

@@ -25,11 +25,11 @@ What an option of the command line says counts first, then what an environment v
 
 | command | does |
 | --- | --- |
-| `devherd check-config FILE` | names what is wrong, with line and column, what has no effect, and what results here |
+| `devherd config check FILE` | names what is wrong, with line and column, what has no effect, and what results here |
 | `devherd config show` | prints the configuration in force, and where each value comes from |
-| `devherd config sample` | prints a file with every key as a comment |
+| `devherd config sample` | prints a file to start from, its keys as comments; `--all`: every key |
 | `devherd config schema` | prints the JSON Schema, for editors |
-| `devherd import-config FILE` | converts the configuration of another plugin |
+| `devherd config import FILE` | converts the configuration of another plugin |
 
 Durations are written like `5s`, `250ms` or `1m30s`. Truth values are `true` and `false`, without quotes. Paths begin
 with `/`.

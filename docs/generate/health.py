@@ -13,6 +13,8 @@ from devherd.health import verdicts
 from devherd.health.held import Held
 from devherd.reasons.kernel_log_rules import Rule, shipped
 from devherd.reasons.registry import MEANINGS, Meaning
+from devherd.reasons.xids import CATALOGUE as XIDS
+from devherd.reasons.xids import XID
 
 HERE = Path(__file__).parent
 UNKNOWN = "what health.toml does not say"
@@ -22,51 +24,72 @@ RECOVER_AFTER = 3
 HEAD = """\
 # Health
 
-*Generated from the registry of sources by `make docs-pages`: what is said here is what devherd does.*
+*Generated from the registry of sources by `make docs-pages`.*
 
-A source says what it sees of a device: a finding, with its reason, the file and the value. What a reason does is its
-action: `unhealthy` takes the device out of the kubelet's hands, `warn` stands beside its health, `ignore` is counted
-and shown. Each reason has a way back of its own, and no source that fails is held against a device. `health.rules`
-changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
-held against a device, and why it is not taken back yet.
+Sources check devices. What a source observes is a finding: a reason, the file and the value. Each reason has an
+action: `unhealthy` (the kubelet gives the device to no new pod), `warn` (shown, the device stays Healthy) or `ignore`
+(counted only). Each reason also has its own end. A source that fails makes no device Unhealthy. `health.rules`
+changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows the
+findings of a device, and why they have not ended.
 
-`health.sources` switches sources off, which then read nothing: `health: {sources: {rdma-errors: false}}`. What the
-scan and operators say cannot be switched off.
+`health.sources` switches sources off: `health: {sources: {rdma-errors: false}}`. Those of scans and of operators'
+commands cannot be switched off.
 
-A *look* is a poll, each `health.poll`: a second by default. Each source below says how often it reads: each poll what
-can make a device Unhealthy and is one small file, each tenth what may wake or block, what only warns, and what an event
-reports, less often what keeps the card's firmware busy; and at once what an event or a record of the kernel log names.
-Cards take turns at what is not read each time, so that no poll reads all of it. An attribute that has never been there
-is looked for at each sixtieth poll: one that a driver brings is read at once, since an event tells of the driver, and
-one of which no event tells a minute later at most, with the default of a second. What has been found in order is read
-each time until it is taken back. What stands is taken back by good looks, what happened by what the table says. A
-vendor's monitor looks when it answers: several polls between two answers are one look.
+A poll happens each `health.poll`, by default each second. Not every source reads at every poll:
+
+| read | sources |
+| --- | --- |
+| each poll | small files that can make a device Unhealthy |
+| each tenth poll | reads that may wake a device or block, that only warn, or that an event reports as well |
+| less often | reads that keep the card's firmware busy |
+| at once | what a kernel event or a record of the kernel log names |
+| each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
+
+Reads that are not due at each poll are spread over the cards. A file with a finding is read at each poll until the
+finding ends. Conditions end after several good polls, events as their table says. For a vendor's monitor each answer
+counts as one poll.
+"""
+
+XIDS_HEAD = """\
+## Xids
+
+Names from NVIDIA's [catalogue](https://docs.nvidia.com/deploy/xid-errors/). [`nvml`](#nvml) and
+[`kernel-log`](#kernel-log) have the action of each.
 """
 
 AFTER_SOURCES = """\
 ## Rules of the kernel log
 
-The first rule that matches a record decides; only records of the kernel count (facility 0). Rules that are off are
-switched on by name in `health.kernel_log.optional`; your own are in `health.kernel_log.rules`, and raise `kernel-log`.
+The first rule that matches a record applies; only records of the kernel itself count (facility 0). Switch on optional
+rules by name in `health.kernel_log.optional`. Your own rules, in `health.kernel_log.rules`, raise the reason
+`kernel-log`.
 """
 
 NOT_READ = """\
 ## What is not read
 
-What devices, drivers and the kernel tell besides, and why no source looks at it.
+Other information of devices, drivers and the kernel, and why no source reads it.
 """
 
 AFTER_RULES = """\
-## What others do
+## Comparison with other tools
 
-NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their sources.
+From the sources of NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026.
 """
 
 
 def page() -> str:
     """The whole page."""
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
-    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"], data["note"]), AFTER_SOURCES, _rules(shipped())]
+    parts = [
+        HEAD,
+        "## Sources\n",
+        *_sources(data["looks_at"], data["note"]),
+        XIDS_HEAD,
+        _xids(),
+        AFTER_SOURCES,
+        _rules(shipped()),
+    ]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
@@ -77,8 +100,9 @@ def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[
     for name in sorted({source for source, _ in MEANINGS}):
         source = sources[name]
         yield f"### `{name}`\n"
-        read = f"{source.reads}, {source.pace}" if source.pace else source.reads
-        yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {read}. Documented: {source.document}.\n"
+        how = [each for each in (source.reads, source.pace) if each not in {"", "none"}]
+        about = f"Reads {looks_at.get(name, UNKNOWN)}." + (f" Access: {', '.join(how)}." if how else "")
+        yield f"{about} [Documentation]({source.document}).\n" if "://" in source.document else f"{about}\n"
         yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
         if name in notes:
             yield notes[name]
@@ -89,8 +113,14 @@ def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
     for reason, meaning in meanings.items():
         rows.append((f"`{reason}`", *_row(source, reason, meaning)))
         for values, one in _by_meaning(meaning.by_value):
-            rows.append((f"`{reason}`: {values}", *_row(source, reason, one)))
-    return table(("reason", "does", "raised when", "taken back when"), rows)
+            shown = replace(one, threshold="one of [these Xids](#xids)") if reason == XID else one
+            rows.append((f"`{reason}`: {values}", *_row(source, reason, shown)))
+    return table(("reason", "action", "raised when", "ends by"), rows)
+
+
+def _xids() -> str:
+    """The names in NVIDIA's catalogue, by code."""
+    return table(("Xid", "name"), ((str(code), f"`{xid.name}`") for code, xid in sorted(XIDS.items())))
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
@@ -107,13 +137,14 @@ def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]
 def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
     held = Held(Finding(source=source, reason=reason), meaning, 0.0, 0.0, 0.0, 0.0, "")
     after = f", for {meaning.after:g} s" if meaning.after else ""
-    new = "; a warning where it stood at the first look" if meaning.only_when_new else ""
-    return meaning.action, f"{meaning.threshold}{after}{new}", verdicts.way_back(held, RECOVER_AFTER)
+    new = "; only a warning if it was already set at the first poll" if meaning.only_when_new else ""
+    end = verdicts.way_back(held, RECOVER_AFTER).replace(" in a row", "")
+    return meaning.action, f"{meaning.threshold}{after}{new}", end
 
 
 def _rules(rules: Iterable[Rule]) -> str:
     rows = [(f"`{rule.name}`", f"`{rule.contains}`", _effect(rule), "off" if rule.optional else "on") for rule in rules]
-    return table(("rule", "the text contains", "it", "default"), rows)
+    return table(("rule", "text contains", "effect", "default"), rows)
 
 
 def _effect(rule: Rule) -> str:
@@ -123,19 +154,19 @@ def _effect(rule: Rule) -> str:
     if rule.evidence:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:
-        return f"takes {', '.join(f'`{reason}`' for reason in rule.takes_back)} back"
+        return f"ends {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
     if rule.looks:
-        return "has the card looked at"
-    return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
+        return "has the card checked at once"
+    return "is counted" if "(?P<xid>" in rule.pattern else "gives the UUID for a PCI address"
 
 
 def _not_read(rows: Iterable[Mapping[str, str]]) -> str:
-    return table(("of", "not read", "because"), [(row["of"], row["what"], row["because"]) for row in rows])
+    return table(("of", "not read", "why"), [(row["of"], row["what"], row["because"]) for row in rows])
 
 
 def _ways(ways: Iterable[Mapping[str, str]]) -> str:
     rows = [(way["of"], way["takes_out"], way["takes_back"], way["fails"]) for way in ways]
-    return table(("", "takes out", "gives back", "when its source fails"), rows)
+    return table(("", "takes out of use", "returns it", "when its source fails"), rows)
 
 
 def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -28,7 +28,7 @@ restart, where nothing else is said. The series of devices and resources that ar
 
 `resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it: the labels of the
 kubelet's own metrics. A scrape sets the label `node`, and needs `honor_labels`, as
-[deploy/README.md](../deploy/README.md) shows; alerts and a dashboard are there, too. [Runbooks](runbooks.md) say what
+[Prometheus](install.md#prometheus) shows; alerts and a dashboard are there, too. [Runbooks](runbooks.md) say what
 to do about each alert.
 """
 

@@ -106,9 +106,10 @@ def replace(path: Path, content: bytes, mode: int | None = None, *, is_synced: b
     """
     temporary = _temporary(path)
     try:
-        temporary.write_bytes(content)
         if mode is not None:
+            temporary.touch(mode)  # before it has content
             temporary.chmod(mode)
+        temporary.write_bytes(content)
         if is_synced:
             _sync(temporary)
         temporary.rename(path)

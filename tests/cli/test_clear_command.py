@@ -85,7 +85,7 @@ def test_what_stands_while_it_is_seen_cannot_be_taken_back(run_dir):
     outcome = cleared(run_dir, "node-missing", MISSING)
 
     assert (outcome.code, outcome.stdout) == (2, "")
-    assert "`node-missing` cannot be taken back" in outcome.stderr
+    assert "`node-missing` cannot be cleared" in outcome.stderr
     assert not (run_dir / "findings").exists()
 
 

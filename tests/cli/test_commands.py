@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import textwrap
 import pytest
 from command_line import COMMAND, devherd
 
-from devherd.cli.commands import COMMANDS
+from devherd.cli.commands import COMMANDS, OLD_NAMES
 from devherd.cli.parser import COMMON_OPTIONS
 from devherd.text import version
 
@@ -44,10 +45,31 @@ def test_help_lists_every_command_with_what_it_does(words):
     outcome = devherd(*words)
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert [
+    assert {
         name for name, command in COMMANDS.items() if f"  {name:<15} {command.summary}\n" not in outcome.stdout
-    ] == []
+    } == {
+        "deploy-files",
+        "sim monitor",
+    }
     assert "\nexample:\n" in outcome.stdout
+
+
+@pytest.mark.parametrize(("old", "new"), [(old, " ".join(new)) for old, new in OLD_NAMES.items()])
+def test_a_command_works_under_the_name_that_it_had_and_says_the_new_one(old, new, tmp_path):
+    """Scripts go on: output and exit code are the same."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
+    words = {
+        "check-config": [config],
+        "config-schema": [],
+        "import-config": ["/dev/null"],
+        "clean-nodes": ["--dry-run"],
+    }
+    before, now = devherd(old, *words[old]), devherd(*new.split(), *words[old])
+
+    assert before.code == now.code
+    assert re.sub(r"[0-9.]+ ms", "… ms", before.stdout) == re.sub(r"[0-9.]+ ms", "… ms", now.stdout)
+    assert before.stderr == f"devherd: `{old}` is now `devherd {new}`\n{now.stderr}"
 
 
 @pytest.mark.parametrize("word", ["--version", "-V", "version"])
@@ -80,17 +102,23 @@ def test_version_is_one_line(word):
             "name the right one with --kubelet-dir",
         ),
         (["run", "--configs", "{empty}"], "put a file there"),
-        (["check-config", "/dev/null"], "it is not a regular file — name a readable file, or `-` for standard input"),
-        (["import-config", "{empty_file}"], "it is empty — give the plugin's file"),
+        (
+            ["config", "check", "/dev/null"],
+            "it is not a regular file — name a readable file, or `-` for standard input",
+        ),
+        (["config", "import", "{empty_file}"], "it is empty — give the plugin's file"),
         (["scan", "--out", "json"], "did you mean `--output`?"),
         (["scan", "--output", "xml"], "`xml` is not one of `table`, `json`, `yaml`"),
         (["scan", "--output", "json", "--watch"], "`--watch` shows a table"),
+        (["labels", "node-1"], "`node-1` without `--remove`"),
+        (["labels", "--dry-run"], "`--dry-run` without `--remove`"),
+        (["labels", "--remove", "--output", "json"], "cannot print JSON"),
         (["status", "extra"], "unknown argument `extra`"),
         (["scan", "--config", "/nowhere/config.yaml"], "cannot read /nowhere/config.yaml"),
         (["scan", "--listen", "here"], "bad value of --listen — `here` is not an ADDRESS:PORT"),
         (["scan", "--log-level", "loud"], "--log-level"),
         (["scan", "--host-root", "/nowhere"], "cannot scan /nowhere"),
-        (["check-config", "--host-root", "/etc/passwd"], "cannot scan /etc/passwd"),
+        (["config", "check", "--host-root", "/etc/passwd"], "cannot scan /etc/passwd"),
     ],
 )
 def test_a_wrong_use_is_told_in_one_line_and_exits_with_2(words, said, tmp_path):
@@ -113,14 +141,14 @@ def test_options_come_from_the_environment_too(tmp_path):
     assert "DEVHERD_LISTEN" in devherd("scan", environment={"DEVHERD_LISTEN": "x"}).error_line
     good = tmp_path / "good.yaml"
     good.write_text("")
-    assert devherd("check-config", good, environment={"DEVHERD_CONFIG": str(bad)}).code == 0
+    assert devherd("config", "check", good, environment={"DEVHERD_CONFIG": str(bad)}).code == 0
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error():
-    """`devherd config-schema | head -1`, but with a reader that is gone before the first byte."""
+    """`devherd config schema | head -1`, but with a reader that is gone before the first byte."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = subprocess.Popen([*COMMAND, "config-schema"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*COMMAND, "config", "schema"], stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     _, said = process.communicate(timeout=60)
 

@@ -32,7 +32,7 @@ MISSING = health_pb2.Held(
     first_timestamp_seconds=1_763_800_000,
     last_timestamp_seconds=1_763_800_060,
     count=2,
-    taken_back_by="3 good looks in a row",
+    taken_back_by="3 good polls in a row",
     not_yet="it is still seen",
 )
 NARROW = health_pb2.Held(
@@ -40,7 +40,7 @@ NARROW = health_pb2.Held(
     reason="link-degraded",
     action=health_pb2.WARN,
     count=1,
-    taken_back_by="1 good look",
+    taken_back_by="1 good poll",
     only_warned="already set at the first look",
     rule="health.rules[1]",
     is_waiting=True,
@@ -94,12 +94,12 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "    seen:       first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, raised once",
         "    warning:    already set at the first look",
         "    judged by:  health.rules[1]",
-        "    taken back: by 1 good look",
+        "    taken back: by 1 good poll",
         "    waiting:    it counts when it has stood for 30 s",
         "  node-missing (unhealthy), by source node: the device node is absent",
         "    read:       /dev/nvidia0: absent",
         "    seen:       first 2025-11-22T08:26:40Z, last 2025-11-22T08:27:40Z, raised 2 times",
-        "    taken back: by 3 good looks in a row",
+        "    taken back: by 3 good polls in a row",
         "    not yet:    it is still seen",
         "",
         "past events:",
@@ -130,7 +130,7 @@ def test_the_json_has_the_same_for_programs(run_dir):
         "only_warned": None,
         "rule": None,
         "waiting": False,
-        "taken_back_by": "3 good looks in a row",
+        "taken_back_by": "3 good polls in a row",
         "not_yet": "it is still seen",
     }
     assert (told["health"], told["reasons"], told["warnings"]) == ("Unhealthy", ["node-missing"], ["link-degraded"])

@@ -14,7 +14,18 @@ def shell(redirected, *words):
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("words", [("scan", "--output", "json"), ("config-schema",), ("--help",), ("scan", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("scan", "--output", "json"),
+        (
+            "config",
+            "schema",
+        ),
+        ("--help",),
+        ("scan", "--help"),
+    ],
+)
 def test_a_full_disk_is_told_in_a_line(words, tmp_path):
     """However much there is to write, and whenever it is written."""
     outcome = shell(">/dev/full", *words, *(() if "--help" in words else ("--host-root", tmp_path)))

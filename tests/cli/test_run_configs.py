@@ -122,7 +122,7 @@ def test_configurations_of_nvidias_plugin_become_a_directory_under_the_names_tha
         "metadata": {"name": "c"},
         "data": {"default": plain, "mig": mig},
     }
-    outcome = devherd("import-config", "--directory", tmp_path / "configs", "-", stdin=json.dumps(config_map))
+    outcome = devherd("config", "import", "--directory", tmp_path / "configs", "-", stdin=json.dumps(config_map))
     assert outcome.code == 0, outcome.stderr
 
     chosen_from = Configurations(tmp_path / "configs")

@@ -161,7 +161,7 @@ def test_a_problem_fails_the_scan_only_when_asked(config):
     assert devherd("scan", "--config", config, "--fail-on-problem").code == 0
 
 
-@pytest.mark.parametrize("command", [["scan"], ["check-config"]])
+@pytest.mark.parametrize("command", [["scan"], ["config", "check"]])
 def test_a_generic_resource_of_which_nothing_is_there_is_shown_as_a_problem(tmp_path, command):
     """With its name and what nothing matches; it would be missing without a word otherwise."""
     path = tmp_path / "config.yaml"

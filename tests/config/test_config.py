@@ -55,7 +55,7 @@ def test_an_empty_file_is_a_valid_configuration_with_the_documented_defaults(tmp
 
 
 def test_the_example_of_the_documentation_is_valid_and_fits_its_own_json_schema(tmp_path):
-    """`config-schema` describes what `check-config` accepts."""
+    """`config schema` describes what `config check` accepts."""
     load_text(tmp_path, CONTRACT_EXAMPLE)
 
     jsonschema.validate(yaml.safe_load(CONTRACT_EXAMPLE), Config.model_json_schema())

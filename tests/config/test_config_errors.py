@@ -58,7 +58,7 @@ def test_all_errors_of_a_file_are_found_at_once():
 
 def test_the_first_of_several_errors_is_told_with_how_many_there_are():
     """`devherd run` says one line."""
-    with pytest.raises(ConfigError, match=r"did you mean `scan`\? \(2 more: see `devherd check-config`\)$"):
+    with pytest.raises(ConfigError, match=r"did you mean `scan`\? \(2 more: see `devherd config check`\)$"):
         valid("c.yaml", "scna: {}\nsimulatde: []\nhealht: {}\n")
 
 

@@ -1,4 +1,4 @@
-"""Rules that are allowed and match nothing: `devherd check-config` says so."""
+"""Rules that are allowed and match nothing: `devherd config check` says so."""
 
 import pytest
 import yaml
@@ -209,7 +209,7 @@ def test_the_shortest_interval_needs_no_timeout(keys, seconds):
 
 
 def test_a_warning_has_its_place_in_the_file(tmp_path):
-    """In `run`, in `status` and on the page as in check-config."""
+    """In `run`, in `status` and on the page as in config check."""
     path = tmp_path / "config.yaml"
     path.write_text("scan: {period: 5s}\nresources:\n  - {}\n  - match: {vendor: amd}\n    name: a.b/c\n")
     [told] = resolve(load({"config": str(path)}, {})).warnings

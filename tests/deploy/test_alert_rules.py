@@ -14,7 +14,7 @@ from devherd.exporter import declarations
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 RULES = (PROMETHEUS / "rules.yaml").read_text()
-DEPLOY = (ROOT / "deploy" / "README.md").read_text()
+PAGE = (ROOT / "docs" / "install.md").read_text()
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 ALERTS = {
     rule["alert"]: rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"] if "alert" in rule
@@ -73,7 +73,7 @@ def test_every_alert_has_its_runbook():
 def test_every_command_of_alerts_and_runbooks_exists():
     """As a command of devherd; what is asked of a running instance is tried in tests/prometheus."""
     given = "\n".join(alert["annotations"]["command"].rpartition(" -}} ")[2] for alert in ALERTS.values())
-    words = re.findall(r"(?:^|`)devherd ((?:sim )?[a-z-]+)", given + RUNBOOKS, re.MULTILINE)
+    words = re.findall(r"(?:^|`)devherd ((?:sim |config )?[a-z-]+)", given + RUNBOOKS, re.MULTILINE)
     assert {"status", "explain", "ctl", "scan"} <= set(words)
     assert set(words) - COMMANDS.keys() == set()
 
@@ -89,7 +89,7 @@ def test_every_metric_in_the_rules_is_one_that_devherd_has():
 
 def test_the_scrape_configuration_that_is_shown_is_one(tool, tmp_path):
     """Prometheus would start with it, and with the rules. Debian's is built without Kubernetes' discovery."""
-    [shown] = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", DEPLOY, re.MULTILINE | re.DOTALL)
+    [shown] = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     shown, found = re.subn(r"kubernetes_sd_configs: \[.*\]", "static_configs: [{targets: [localhost:9478]}]", shown)
     assert found == 1
     (tmp_path / "prometheus.yml").write_text(f"rule_files: [{PROMETHEUS}/rules.yaml]\n{shown}")
@@ -98,7 +98,7 @@ def test_the_scrape_configuration_that_is_shown_is_one(tool, tmp_path):
 
 def test_the_rules_become_an_object_of_the_operator_as_it_is_shown():
     """With runbooks at the address that the recipe names, and nothing else changed."""
-    [recipe] = re.findall(r"^(\{\n.*?^\}) \| kubectl apply -f -$", DEPLOY, re.MULTILINE | re.DOTALL)
+    [recipe] = re.findall(r"^(\{\n.*?^\}) \| kubectl apply -f -$", PAGE, re.MULTILINE | re.DOTALL)
     made = subprocess.run(["bash", "-c", recipe], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     rule = yaml.safe_load(made)
     assert (rule["kind"], rule["metadata"]) == ("PrometheusRule", {"name": "devherd", "namespace": "devherd"})

@@ -15,7 +15,7 @@ from devherd.config.loader import load
 from devherd.config.model import Config
 from devherd.exporter.gate import OPEN_TO_ALL
 
-README = KUBERNETES.parent / "README.md"
+PAGE = KUBERNETES.parents[1] / "docs/kubernetes.md"
 COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
 DISTRIBUTIONS = {"k0s": "/var/lib/k0s/kubelet", "microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 POOLS = sorted({path.name for path in (KUBERNETES / "overlays").iterdir()} - DISTRIBUTIONS.keys())
@@ -517,9 +517,9 @@ def test_the_network_policies_let_prometheus_in_and_the_api_server_out_only_wher
     assert of_api_server["policyTypes"] == ["Egress"]
 
 
-def test_the_kustomization_that_the_readme_shows_is_one(kubectl, tmp_path):
+def test_the_kustomization_that_the_page_shows_is_one(kubectl, tmp_path):
     """With a configuration and an image of one's own beside the files of deploy/, which stay as they are."""
-    [block] = [each for each in README.read_text().split("```") if each.startswith("yaml\n") and "newName" in each]
+    [block] = [each for each in PAGE.read_text().split("```") if each.startswith("yaml\n") and "newName" in each]
     shutil.copytree(KUBERNETES, tmp_path / "deploy/kubernetes")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/kustomization.yaml").write_text(block.removeprefix("yaml\n"))

@@ -48,7 +48,7 @@ def test_every_vendor_has_its_table():
 @pytest.mark.parametrize("command", IMPORTS)
 def test_a_shown_import_works(command):
     """As typed; what it prints is a configuration."""
-    typed = command.replace("devherd import-config", f"{sys.executable} -m devherd import-config")
+    typed = command.replace("devherd config import", f"{sys.executable} -m devherd config import")
     done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     Config.model_validate(yaml.safe_load(done.stdout))

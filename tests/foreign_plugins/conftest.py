@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 from announcement import announce
-from go_program import GoProgram
-
-SAMPLE = GoProgram(
-    Path(__file__).parents[1] / "kubelet" / "harness",
-    "sample_plugin",
-    "Kubernetes' sample device plugin",
-    packages=("k8s.io/kubernetes/test/images/sample-device-plugin",),
-    name="sample-device-plugin",
-)
-"""Of the Kubernetes release whose kubelet the tests run beside."""
+from go_program import SAMPLE_PLUGIN
 
 CRATE = "generic-device-plugin@0.0.1"
 """A framework on crates.io; its example `mock` is a plugin for /dev/mock*, at the fixed path /var/lib/kubelet."""
@@ -26,7 +17,7 @@ _MOCK = Path(__file__).parents[2] / ".tools" / "foreign_plugins" / CRATE / "bin"
 
 
 def pytest_collection_finish(session):
-    SAMPLE.build_before(session)
+    SAMPLE_PLUGIN.build_before(session)
     wanted = any("rust_plugin" in getattr(item, "fixturenames", ()) for item in session.items)
     if wanted and shutil.which("cargo") and not session.config.option.collectonly:
         build_rust_plugin(partial(announce, session.config))
@@ -35,7 +26,7 @@ def pytest_collection_finish(session):
 @pytest.fixture(scope="session")
 def sample_plugin(tool):
     """The path of Kubernetes' sample device plugin: example.com/resource with the devices Dev-1 and Dev-2."""
-    return SAMPLE.built(tool("go"), print)
+    return SAMPLE_PLUGIN.built(tool("go"), print)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_it_says_what_takes_a_finding_back_and_why_not_yet():
     policy.observe(Seen({PORT: [fatal(1)]}), at(1))
 
     assert [(one.reason, one.taken_back_by, one.not_yet) for one in held(policy)] == [
-        ("node-missing", "3 good looks in a row", "1 of 3 good looks"),
+        ("node-missing", "3 good polls in a row", "1 of 3 good polls"),
         ("pci-aer", "600 s without another event", "the last event was 9 s ago"),
     ]
 
@@ -102,7 +102,7 @@ def test_it_says_that_a_reset_is_not_noticed_where_nvml_does_not_report():
         said.append(held(policy)[0].not_yet)
 
     nothing = "nothing of that was seen since the last event"
-    by_hand = f"{nothing}; without NVML a reset of the GPU is not noticed: after one, `devherd clear` takes it back"
+    by_hand = f"{nothing}; without NVML a reset of the GPU is not noticed: after one, `devherd clear` ends it"
     assert said == [by_hand, nothing, by_hand]
 
 
@@ -114,7 +114,7 @@ def test_it_says_why_a_device_is_not_looked_at():
 
     [verdict] = message(policy).verdicts
     assert verdict.frozen == "the card does not answer"
-    assert verdict.held[0].not_yet == "not looked at: the card does not answer; `devherd clear` takes it back"
+    assert verdict.held[0].not_yet == "not checked: the card does not answer; `devherd clear` ends it"
     assert verdict.held[0].is_unseen
 
 
@@ -127,7 +127,7 @@ def test_it_says_when_the_word_of_a_source_that_is_away_no_longer_counts():
 
     [found] = held(policy)
     what = "it no longer counts after 180 s without a report"
-    assert found.not_yet == f"not looked at: UNAVAILABLE: x; {what}; `devherd clear` takes it back"
+    assert found.not_yet == f"not checked: UNAVAILABLE: x; {what}; `devherd clear` ends it"
 
 
 def test_a_good_look_that_was_counted_is_not_counted_again_by_the_next_scanner(tmp_path):

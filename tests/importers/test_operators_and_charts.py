@@ -1,4 +1,4 @@
-"""What operators really have in their clusters, and what `import-config` makes of it."""
+"""What operators really have in their clusters, and what `config import` makes of it."""
 
 import pytest
 import yaml

@@ -67,7 +67,7 @@ def test_several_plugins_of_one_chart_are_several_configurations():
         (
             {"network-operator": {"deploy": True}},
             None,
-            "import-config reads what it renders, not its values",
+            "`devherd config import` reads what it renders, not its values",
             "helm template",
         ),
         ({"nvidia-device-plugin": {"migStrategie": "x"}}, None, "its keys are migStrategie", "helm template"),

@@ -1,4 +1,4 @@
-"""What a plugin served and what devherd serves after `import-config`: the same, or a note names what is not.
+"""What a plugin served and what devherd serves after `config import`: the same, or a note names what is not.
 
 The texts have the shapes of the examples in the plugins' repositories (`deployments/`, `docs/`, `hack/`, chart values).
 """

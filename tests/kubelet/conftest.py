@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import scratch
+from go_program import SAMPLE_PLUGIN
 from harness_program import RELEASE, harness_program
 from herd_node import HerdNode
 from resource_child import ChildNode
@@ -19,6 +20,7 @@ if RELEASE:
 
 def pytest_collection_finish(session):
     HARNESS.build_before(session)
+    SAMPLE_PLUGIN.build_before(session)
     for program in HARNESSES.values():
         program.build_before(session)
 
@@ -33,6 +35,12 @@ def harness(tool):
 def harnesses(tool):
     """The path of a harness for each set of rules that the embedded kubelet has."""
     return {rules: program.built(tool("go"), print) for rules, program in HARNESSES.items()}
+
+
+@pytest.fixture(scope="session")
+def sample_plugin(tool):
+    """The path of Kubernetes' sample device plugin: example.com/resource with the devices Dev-1 and Dev-2."""
+    return SAMPLE_PLUGIN.built(tool("go"), print)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,14 @@ class HerdNode:
         supervisor = spool.read_or_empty(self.directory / "run/children.pb", spool_pb2.Children).supervisor_pid
         state = spool.path_of(self.directory / "run/state", spool.key_of(name))
         return supervisor == self._herd.pid and spool.read_or_empty(state, spool_pb2.ResourceState).registered
+
+    def until_quiet(self):
+        """Wait until nothing is logged for a second: no hand-over is in its middle, where an end may stay unnoticed."""
+        last, since = len(self.log), time.monotonic()
+        while time.monotonic() - since < 1:
+            time.sleep(0.05)
+            if len(self.log) != last:
+                last, since = len(self.log), time.monotonic()
 
     @property
     def log(self):

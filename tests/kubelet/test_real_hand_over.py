@@ -163,5 +163,6 @@ def test_a_devherd_that_is_killed_in_the_middle_of_a_roll_out_costs_no_more_than
         old.wait(30)
         eventually(lambda: herd_node.is_registered(resource))
         herd_node.until_capacity(resource, 8, 8)
+    herd_node.until_quiet()
     herd_node.stop_herd(signal.SIGKILL)
     herd_node.until_capacity(resource, 8, 0)

@@ -34,7 +34,7 @@ def plugin(kubelet):
     ],
 )
 def test_a_name_that_is_no_extended_resource_is_refused(kubelet, plugin, name):
-    """The same names that check-config refuses."""
+    """The same names that `config check` refuses."""
     assert register(kubelet.plugins, "raw.sock", name) == f'UNKNOWN: the ResourceName "{name}" is invalid'
     assert kubelet.registrations(name) == 1  # counted before it is looked at
     assert kubelet.capacity(name) is None

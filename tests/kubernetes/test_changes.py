@@ -53,9 +53,9 @@ def test_the_event_of_one_device_reads_as_a_ticket():
     assert message_of(one, one.devices, ticket_of(one, FACTS, ["work/train-0"])) == (
         "nvidia.com/gpu: Unhealthy: GPU-1 (xid: GPU has fallen off the bus)"
         "; NVIDIA H100, PCI address 0000:17:00.0, slot 3, serial 1650; held by work/train-0"
-        "; taken back by a reset of the GPU"
+        "; ends by a reset of the GPU"
     )
-    assert ticket_of(one, {}, []) == f"; taken back by {WAY_BACK}"
+    assert ticket_of(one, {}, []) == f"; ends by {WAY_BACK}"
     assert (ticket_of(several, FACTS, ["a/b"]), ticket_of(well, FACTS, ["a/b"])) == ("", "")
 
 

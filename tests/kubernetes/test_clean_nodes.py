@@ -1,4 +1,4 @@
-"""`devherd clean-nodes` before a small API server: many nodes, of which some change or fail meanwhile."""
+"""`devherd labels --remove` before a small API server: many nodes, of which some change or fail meanwhile."""
 
 import argparse
 import copy
@@ -8,7 +8,7 @@ import pytest
 from objects_api import merge
 from small_api import SmallApi
 
-from devherd.cli import clean_nodes
+from devherd.cli import labels
 from devherd.errors import UnreachableError
 from devherd.kubernetes.clean_nodes import Written
 from devherd.kubernetes.labels import ANNOTATION
@@ -85,7 +85,7 @@ def api(tmp_path, monkeypatch):
 
 
 def clean(*nodes, dry_run=False):
-    return clean_nodes.run(argparse.Namespace(nodes=list(nodes), dry_run=dry_run))
+    return labels.run(argparse.Namespace(remove=True, output="text", nodes=list(nodes), dry_run=dry_run))
 
 
 def test_every_node_is_cleaned_of_what_is_devherds(api, capsys):

@@ -275,7 +275,7 @@ def test_labels_that_are_switched_off_and_out_of_reach_are_no_problem_and_no_pro
     settings = config.settings()
 
     assert not needs_process(config, settings)
-    assert "`devherd clean-nodes` removes them" in notice_of_labels(config, settings)
+    assert "`devherd labels --remove` removes them" in notice_of_labels(config, settings)
     spool.write(settings.written_labels_file, WrittenLabels(write="feature_file"))
     assert needs_process(config, settings)
     assert notice_of_labels(config, settings) == ""

@@ -47,18 +47,19 @@ def gpu(number, **values):
     """A GPU as it is printed."""
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
-        "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {}, "fabric_clique": None,
+        "model": "NVIDIA A100-SXM4-40GB", "serial": None, "memory_bytes": A100, "compute_capability": [8, 0],
+        "mig_mode": None, "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {},
+        "fabric_clique": None,
     } | values  # fmt: skip
 
 
 def test_it_prints_what_nvml_tells_of_every_gpu(stub):
-    """Two plain GPUs: every fact, and nothing to complain about."""
-    stub.gpu(0).gpu(1, minor=4).write()
+    """Two GPUs, one of which has no serial number: every fact, and nothing to complain about."""
+    stub.gpu(0, serial="1565023018293").gpu(1, minor=4).write()
     assert facts(stub) == {
         "driver_version": "590.48.01",
         "cuda_version": "13.1",
-        "gpus": [gpu(0), gpu(1, minor=4)],
+        "gpus": [gpu(0, serial="1565023018293"), gpu(1, minor=4)],
         "problems": [],
     }
 

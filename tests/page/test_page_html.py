@@ -288,7 +288,7 @@ def test_every_finding_is_shown_with_its_evidence():
         first_timestamp_seconds=1_000_000_000,
         last_timestamp_seconds=1_000_000_060,
         count=3,
-        taken_back_by="a boot of the host",
+        taken_back_by="a reboot",
         not_yet="nothing of that was seen since the last event",
     )
     warned = Held(source="link", reason="link-degraded", action=WARN, detail="x8 of x16", only_warned="it was so")
@@ -302,7 +302,7 @@ def test_every_finding_is_shown_with_its_evidence():
         "xid (unhealthy), source kernel-log: Xid 79: GPU has fallen off the bus"
         "Read/dev/kmsg: NVRM: Xid 79"
         "Since2001-09-09 01:46:40Z, raised 3 times, last 2001-09-09 01:47:40Z"
-        "Taken back bya boot of the host"
+        "Ends bya reboot"
         "Not yetnothing of that was seen since the last event"
     ) in shown
     assert "link-degraded (warn), source link: x8 of x16" in shown

@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
 
 
 def test_all_that_is_wrong_with_a_spec_is_said_a_line_each(tmp_path):
-    """As `check-config` does with a configuration."""
+    """As `config check` does with a configuration."""
     spec = tmp_path / "spec.yaml"
     spec.write_text("fpga:\n  crads: 8\nnvidia:\n  gpus: many\n")
     done = sim("node", tmp_path / "host", "--spec", spec)

@@ -8,12 +8,13 @@ import time
 from devherd.config.resolved import Config
 from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.programs import Programs
 
 def load():
     time.sleep(0.3)
-    return Config(common=Settings())
+    return Config(common=Settings()), False
 
-first_scan = FirstScan(load, lambda config: None, lambda config: None)
+first_scan = FirstScan(load, Programs((), lambda config: None, lambda: None))
 first_scan.close()
 print(first_scan.exit_code())
 """
@@ -31,8 +32,10 @@ import os, signal, time
 from devherd.config.resolved import Config
 from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.programs import Programs
 
-first_scan = FirstScan(lambda: Config(common=Settings()), lambda config: time.sleep(600), lambda config: time.sleep(1))
+programs = Programs((), lambda config: time.sleep(600), lambda: None, rehearse=lambda config: time.sleep(1))
+first_scan = FirstScan(lambda: (Config(common=Settings()), False), programs)
 assert first_scan.config() is not None
 first_scan.rehearse()
 assert not first_scan.rehearsed(0.1)

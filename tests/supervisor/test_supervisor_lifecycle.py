@@ -112,7 +112,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(instance):
     """Nothing has been started, no run directory has been touched."""
     instance.order("bad-config")
     assert instance.start().ended() == 2
-    expected = "devherd: bad configuration in tiny.yaml — scan.peroid: unknown key — run `devherd check-config` on it\n"
+    expected = "devherd: bad configuration in tiny.yaml — scan.peroid: unknown key — run `devherd config check` on it\n"
     assert instance.stderr() == expected
     assert not instance.settings.lock_file.exists()
 

@@ -39,7 +39,7 @@ def load(_running: Settings | None) -> Config:
     """What `devherd run` hands over."""
     if ORDERS.joinpath("bad-config").exists():
         raise UsageError(
-            "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd check-config` on it"
+            "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd config check` on it"
         )
     if ORDERS.joinpath("slow-load").exists():
         print("the first scan loads", file=sys.stderr, flush=True)
@@ -194,7 +194,7 @@ def children() -> tuple[Program, ...]:
 
 
 if __name__ == "__main__":
-    programs = Programs(children(), first_scan, preload, rehearse, stand_by)
+    programs = Programs(children(), first_scan, preload, rehearse=rehearse, stand_by=stand_by)
     try:
         sys.exit(run(load, programs, float(sys.argv[3]), takes_over="take-over" in sys.argv[4:]))
     except DevherdError as error:

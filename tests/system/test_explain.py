@@ -47,7 +47,7 @@ async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
     assert (ill["health"], ill["reasons"], finding["reason"]) == ("Unhealthy", ["port-error"], "port-error")
     assert Path(finding["file"]).name == errors.name
     assert (finding["source"], finding["value"], finding["count"]) == ("fpga-errors", "0x20", 1)
-    assert finding["taken_back_by"] == "3 good looks in a row"
+    assert finding["taken_back_by"] == "3 good polls in a row"
     assert (well["health"], well["reasons"]) == ("Healthy", [])
     assert ill["rule"] == "intel-fpga's default name"
     assert [holder["pod"] for holder in ill["allocated"]] == ["train"]

@@ -188,13 +188,13 @@ def test_a_vendor_that_is_added_in_five_places_is_scanned_configured_matched_and
 
 
 def test_the_commands_know_the_new_vendor(toy: Path, host: Path, tmp_path: Path) -> None:
-    """Its keys and facts in check-config, its devices in scan."""
+    """Its keys and facts in `config check`, its devices in scan."""
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"vendors": {"toy": {"makr": "x"}}}))
-    refused = run(toy, "-m", "devherd", "check-config", config)
+    refused = run(toy, "-m", "devherd", "config", "check", config)
     assert "vendors.toy.makr: unknown key — did you mean `maker`?" in refused.stderr
     config.write_text(yaml.safe_dump({"resources": [{"match": {"vendor": "toy", "color": "red"}}]}))
-    warned = run(toy, "-m", "devherd", "check-config", config, "--host-root", host)
+    warned = run(toy, "-m", "devherd", "config", "check", config, "--host-root", host)
     assert "match.color: devices of toy do not have this fact — did you mean `colour`?" in warned.stderr
     scanned = run(toy, "-m", "devherd", "scan", "--host-root", host, "--output", "json")
     [resource] = json.loads(scanned.stdout)["resources"]

@@ -95,6 +95,8 @@ def test_a_partition_tells_its_facts_and_where_they_were_read(tmp_path: Path):
         "subsystem_device_id": "0x0000",
         "numa_node": "0",
         "product_name": "AMD Instinct MI300X OAM",
+        "serial": "692231010001",
+        "slot": "39",
         "compute_partition": "cpx",
         "memory_partition": "nps4",
         "partition": "3",

@@ -27,6 +27,7 @@ def facts(card: int, address: str, driver: str, device_id: str) -> dict[str, str
         "pci_address": address,
         "pci_class": "0x030000",
         "pci_driver": driver,
+        "slot": str(int(address.split(":")[1], 16)),
         "subsystem_device_id": "0x0000",
         "subsystem_vendor_id": "0x8086",
         "vendor_id": "0x8086",

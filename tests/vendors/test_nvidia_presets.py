@@ -103,6 +103,8 @@ def test_a_mig_device_tells_its_facts(tmp_path: Path):
         "driver_version": "580.95.05",
         "cuda_version": "13.0",
         "model": "NVIDIA H100 80GB HBM3",
+        "serial": "1565023010002",
+        "slot": "129",
         "mode": "compute",
         "minor": "2",
         "video_bios": "96.00.74.00.01",

@@ -255,6 +255,7 @@ def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
             "pci_driver": "mlx5_core",
             "pkey": "0xffff",
             "port_state": "ACTIVE",
+            "slot": str(int(address.split(":")[1], 16)),
             "subsystem_device_id": "0x0000",
             "subsystem_vendor_id": "0x15b3",
             "vendor_id": "0x15b3",

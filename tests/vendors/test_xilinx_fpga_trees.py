@@ -71,6 +71,7 @@ def test_a_card_tells_its_facts_and_where_they_were_read(tmp_path: Path) -> None
         "timestamp": "1561465320",
         "device_type": "u200",
         "serial_num": "21290594K00J",
+        "serial": "21290594K00J",
         "logic_uuids": "862c7020a250293e32036f19956669e5",
     }
     assert device.sources.keys() == device.attributes.keys()
@@ -295,6 +296,8 @@ def card(address: str, attributes: dict[str, str], *names: str) -> dict[str, Any
             "pci_address": address,
             "pci_class": "0x120000",
             "pci_driver": "xocl",
+            "serial": attributes["serial_num"],
+            "slot": str(int(address.split(":")[1], 16)),
             "subsystem_device_id": "0x0000",
             "subsystem_vendor_id": "0x10ee",
             "vendor_id": "0x10ee",

@@ -9,6 +9,7 @@ import argparse
 import difflib
 import importlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,12 @@ class Command:
     """The common options that have an effect; its help shows only these."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """What its help says of an option, in place of the usual words."""
+    is_listed: bool = True
+    """Whether `devherd --help` and completion offer it; a command that few people need is only in the manual."""
 
 
 OF_A_HOST = ("--config", "--host-root")
+OF_A_SWITCH = ("--config", "--host-root", "--kubelet-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
 OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
@@ -50,6 +54,12 @@ COMMANDS = {
         "scan the host once and print its devices",
         "devherd scan --output json --fail-on-problem",
         OF_A_HOST,
+    ),
+    "compare": Command(
+        "devherd.cli.compare",
+        "compare what the plugins of today give the kubelet with what devherd would",
+        "devherd compare --config config.yaml",
+        OF_A_SWITCH,
     ),
     "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch", OF_AN_INSTANCE),
     "explain": Command(
@@ -90,20 +100,14 @@ COMMANDS = {
     ),
     "labels": Command(
         "devherd.cli.labels",
-        "scan the host once and print the labels of the node that follow",
+        "print the node labels that devherd would write; with --remove, remove them from nodes",
         "devherd labels --output json",
         OF_A_HOST,
     ),
-    "clean-nodes": Command(
-        "devherd.cli.clean_nodes",
-        "remove devherd's labels and condition from nodes, for an uninstallation",
-        "devherd clean-nodes --dry-run",
-        (),
-    ),
-    "check-config": Command(
+    "config check": Command(
         "devherd.cli.config:check",
         "validate a configuration and print the resources that result",
-        "devherd check-config /etc/devherd/config.yaml",
+        "devherd config check /etc/devherd/config.yaml",
         OF_A_HOST,
     ),
     "config show": Command(
@@ -113,7 +117,7 @@ COMMANDS = {
     ),
     "config sample": Command(
         "devherd.cli.config:sample",
-        "print a configuration with every key as a comment",
+        "print a configuration file to start from, its keys as comments",
         "devherd config sample > /etc/devherd/config.yaml",
         (),
     ),
@@ -123,16 +127,10 @@ COMMANDS = {
         "devherd config schema > devherd.schema.json",
         (),
     ),
-    "config-schema": Command(
-        "devherd.cli.config:schema",
-        "the same as `config schema`",
-        "devherd config-schema > devherd.schema.json",
-        (),
-    ),
-    "import-config": Command(
+    "config import": Command(
         "devherd.cli.import_config",
         "convert another device plugin's configuration to devherd's",
-        "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
+        "devherd config import nvidia-config.yaml > /etc/devherd/config.yaml",
         (),
     ),
     "nvidia-device-plugin": Command(
@@ -146,6 +144,7 @@ COMMANDS = {
         "write the Kubernetes manifests, the Helm chart, the systemd unit and the alert rules",
         "devherd deploy-files /usr/local/share/devherd",
         (),
+        is_listed=False,
     ),
     "reload": Command(
         "devherd.cli.reload",
@@ -176,6 +175,7 @@ COMMANDS = {
         "run a server in the place of a vendor's GPU monitor",
         "devherd sim monitor /tmp/host amd-exporter",
         (),
+        is_listed=False,
     ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
@@ -196,6 +196,13 @@ COMMANDS = {
 
 GROUPS = ("config", "sim")
 """The first words of commands of two words."""
+OLD_NAMES = {
+    "check-config": ("config", "check"),
+    "config-schema": ("config", "schema"),
+    "import-config": ("config", "import"),
+    "clean-nodes": ("labels", "--remove"),
+}
+"""Commands under the names that they had, which scripts may still use."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -212,6 +219,9 @@ def run(words: Sequence[str]) -> int:
 
         print(version_line())
         return 0
+    if new := OLD_NAMES.get(words[0]):
+        print(f"devherd: `{words[0]}` is now `devherd {' '.join(new)}`", file=sys.stderr)
+        words = [*new, *words[1:]]
     name, rest = _command_in(words)
     if name in GROUPS:
         print(_overview(f"{name} "), end="")
@@ -273,12 +283,14 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _listed() -> str:
-    return ", ".join(COMMANDS)
+    return ", ".join(name for name, command in COMMANDS.items() if command.is_listed)
 
 
 def _overview(prefix: str = "") -> str:
     lines = "\n".join(
-        f"  {name:<15} {command.summary}" for name, command in COMMANDS.items() if name.startswith(prefix)
+        f"  {name:<15} {command.summary}"
+        for name, command in COMMANDS.items()
+        if command.is_listed and name.startswith(prefix)
     )
     usage = f"usage: devherd {prefix}COMMAND [--help] [OPTIONS]" if prefix else _USAGE
     example = next(command.example for name, command in COMMANDS.items() if name.startswith(prefix or "scan"))

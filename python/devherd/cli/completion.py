@@ -242,5 +242,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    print(SCRIPTS[arguments.shell](list(references())), end="")
+    print(SCRIPTS[arguments.shell]([each for each in references() if each.is_listed]), end="")
     return ExitCode.DONE

@@ -1,4 +1,4 @@
-"""`devherd config check|show|sample|schema`."""
+"""`devherd config check|show|sample|schema`; `config import` is in `import_config.py`."""
 
 import argparse
 import json
@@ -105,15 +105,16 @@ def _of_files(config: "Config") -> "Iterator[Problem]":
             yield Problem(place, why, "without it, no container with such a device starts on this host")
 
 
-def add_sample_arguments(_parser: argparse.ArgumentParser) -> None:
-    """The command has no options of its own."""
+def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("--all", action="store_true", help="every key, also those that hardly anybody sets")
 
 
-def run_sample(_arguments: argparse.Namespace) -> int:
-    """Print a configuration file with every key in it, as a comment with its description and its default."""
+def run_sample(arguments: argparse.Namespace) -> int:
+    """Print a configuration file in which each key is a comment with its description and its default."""
     from devherd.config.describe import sample
 
-    print(sample(), end="")
+    print(sample(is_whole=arguments.all), end="")
     return ExitCode.DONE
 
 

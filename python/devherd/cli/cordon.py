@@ -175,7 +175,7 @@ def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
         raise unknown(f"reason against {device_id}", reason, sorted({one.reason for one in held}))
     if all(_is_seen(one) for one in meant):
         cure = "mend the cause, or give it another action in `health.rules`"
-        raise UsageError(f"`{reason}` cannot be taken back", "it stands while it is seen, and ends by itself", cure)
+        raise UsageError(f"`{reason}` cannot be cleared", "it lasts as long as its cause, and ends by itself", cure)
 
 
 def _is_seen(held: health_pb2.Held) -> bool:

@@ -2,28 +2,59 @@
 
 Each is a line `NAME=VALUE`. Lines that begin with `#` name the labels that the vendors' own labellers may write and
 devherd does not, each with the reason.
+
+With --remove: remove from nodes of the cluster what devherd has written to them, that is, its labels and the condition
+DevicesUnhealthy. Do this at an uninstallation, after devherd has ended: a running instance writes them again. It uses
+the API server as a pod does, with the token of its service account, which needs the right to get, list and patch nodes
+and to patch nodes/status. deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it by itself. Labels that
+others have written stay.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import http
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from devherd.cli.parser import load_config
-from devherd.errors import ExitCode
+from devherd.errors import ExitCode, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from devherd.config.model import Config
+    from devherd.kubernetes.api import Api, ApiError
+    from devherd.kubernetes.clean_nodes import Written
     from devherd.node_labels.node import Labels
+
+_CURES: dict[int, str] = {
+    http.HTTPStatus.UNAUTHORIZED: "give the pod a token that the API server takes",
+    http.HTTPStatus.FORBIDDEN: "give the service account the rights of deploy/kubernetes/clean-nodes",
+    http.HTTPStatus.NOT_FOUND: "see `kubectl get nodes`",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
+    parser.add_argument("--remove", action="store_true", help="remove devherd's labels and condition from nodes")
+    parser.add_argument("nodes", metavar="NODE", nargs="*", help="with --remove: names of nodes; default: all")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --remove: print what would be removed, and change nothing"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Scan and print. Raises UsageError."""
+    """Print the labels, or remove them. Raises UsageError; UnreachableError where the API server is not reached."""
+    if arguments.remove:
+        if arguments.output != "text":
+            raise UsageError("cannot print JSON", "`--remove` prints a line for each node", "leave out `--output`")
+        return _remove(arguments.nodes, is_tried=arguments.dry_run)
+    if arguments.nodes or arguments.dry_run:
+        given = f"`{arguments.nodes[0]}`" if arguments.nodes else "`--dry-run`"
+        raise UsageError(f"{given} without `--remove`", "only a removal takes it", "see `devherd labels --help`")
     config = load_config(arguments)
     labels = _labels(config)
     if arguments.output == "json":
@@ -52,3 +83,54 @@ def _labels(config: "Config") -> "Labels":
     asking = dataclasses.replace(resolved, node_labels=dataclasses.replace(resolved.node_labels, write="node"))
     report = scan_once(asking)
     return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)
+
+
+def _remove(nodes: list[str], *, is_tried: bool) -> int:
+    """Clean the nodes. Raises UnreachableError without access to the API server, or if the nodes cannot be read."""
+    from devherd.kubernetes.access import Access
+    from devherd.kubernetes.api import Api, ApiError
+
+    access = Access.of_this_pod()
+    if access is None:
+        raise UnreachableError(
+            "cannot clean the nodes",
+            "there is no API server to talk to, or the pod has no token",
+            "run it in a pod, as deploy/kubernetes/clean-nodes does",
+        )
+    with contextlib.closing(Api(access)) as api:
+        try:
+            found = _found(api, nodes)
+        except ApiError as error:
+            raise UnreachableError("cannot read the nodes", str(error), _cure(error)) from error
+        return _clean(api, found, is_tried=is_tried)
+
+
+def _found(api: "Api", nodes: list[str]) -> "list[Written]":
+    """The nodes to clean, all read before the first is changed: a list that is read slowly expires."""
+    from devherd.kubernetes.clean_nodes import written_on_every_node, written_on_node
+
+    each = (written_on_node(api, node) for node in nodes) if nodes else written_on_every_node(api)
+    return [written for written in each if str(written)]
+
+
+def _clean(api: "Api", found: "Iterable[Written]", *, is_tried: bool) -> int:
+    from devherd.kubernetes.api import ApiError
+    from devherd.kubernetes.clean_nodes import take_back
+
+    code = ExitCode.DONE
+    for written in found:
+        try:
+            if not is_tried:
+                take_back(api, written)
+        except ApiError as error:
+            if error.status == http.HTTPStatus.NOT_FOUND:
+                continue  # it has left the cluster meanwhile
+            code = ExitCode.PROBLEM_FOUND
+            print(f"devherd: cannot clean node {written.node} — {error} — {_cure(error)}", file=sys.stderr)
+        else:
+            print(f"{written.node}: {'would be ' * is_tried}removed: {written}")
+    return code
+
+
+def _cure(error: "ApiError") -> str:
+    return _CURES.get(error.status, "try again")

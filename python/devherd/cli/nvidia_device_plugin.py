@@ -1,7 +1,7 @@
 """Serve NVIDIA GPUs in the place of NVIDIA's device plugin, by the variables and the file with which that is started.
 
 devherd's image has this as the program `nvidia-device-plugin`, so that a manifest of the plugin, or NVIDIA's GPU
-operator (`devicePlugin.repository`, `image` and `version`), can name it. It makes a configuration, as import-config
+operator (`devicePlugin.repository`, `image` and `version`), can name it. It makes a configuration, as `config import`
 does, and becomes `devherd run`. Devices of other vendors are left to their plugins. DEVHERD_… variables have their
 effect.
 """

@@ -41,6 +41,7 @@ class Reference:
     description: str
     example: str
     usage: str
+    is_listed: bool = True
     options: list[Option] = field(default_factory=list)
     arguments: list[Option] = field(default_factory=list)
 
@@ -73,6 +74,7 @@ def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentP
         description=inspect.cleandoc(parser.description or ""),
         example=example,
         usage=usage,
+        is_listed=COMMANDS[name].is_listed if name in COMMANDS else True,
         options=[option for option in options if option.words],
         arguments=arguments,
     )

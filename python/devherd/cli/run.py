@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from devherd.cli.parser import given_options, plugin_of
 from devherd.configurations import DEFAULT_LABEL
-from devherd.errors import UsageError
+from devherd.errors import DevherdError, UsageError
 
 if TYPE_CHECKING:
     from devherd.config.model import Config
@@ -53,40 +53,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the supervisor until it is stopped. Raises AlreadyRunningError and UsageError."""
+    from devherd.config.chosen_file import CHOICE_OPTIONS
+    from devherd.config.kept import KeptConfig
+    from devherd.settings import COMMON_OPTIONS
     from devherd.supervisor import run as supervisor
 
     if arguments.config and arguments.configs:
         raise UsageError("`--configs` is another way than `--config`", "both are given", "leave one out")
 
+    options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
+    kept = KeptConfig(options, os.environ)
+
     def load(running: "Settings | None") -> "Resolved":
         from devherd.config.loader import reload
         from devherd.config.resolution import resolve
 
-        return resolve(reload(running, os.environ, plugin_of) if running else _checked(_first(arguments)))
+        try:
+            config = reload(running, os.environ, plugin_of) if running else _first(options)
+        except DevherdError:
+            kept.forget()
+            raise
+        if not running:
+            _refuse_no_directory(config)
+        resolved = resolve(config)
+        kept.keep(resolved)
+        return resolved
+
+    def take() -> "Resolved | None":
+        config = kept.take()
+        if config is not None:
+            _refuse_no_directory(config.common)
+        return config
 
     return supervisor.run(
         load,
+        kept=take,
         takes_over=arguments.take_over or _is_set(_TAKE_OVER),
         restarts_for_driver=arguments.restart_for_driver or _is_set(_RESTART),
     )
 
 
-def _checked(config: "Config") -> "Config":
-    """The configuration. Raises UsageError if the host root, or an existing kubelet path, is not a directory."""
+def _refuse_no_directory(config: "Config | Settings") -> None:
+    """Raise UsageError if the host root, or an existing kubelet path, is not a directory."""
     kubelet_dir = config.kubelet_dir if config.kubelet_dir.exists() else None
     for directory, option in ((config.host_root, "--host-root"), (kubelet_dir, "--kubelet-dir")):
         if directory and not directory.is_dir():
             raise UsageError(f"cannot use {directory}", "it is not a directory", f"name the right one with {option}")
-    return config
 
 
-def _first(arguments: argparse.Namespace) -> "Config":
+def _first(options: dict[str, str | None]) -> "Config":
     """The configuration to start with; reads the node's label first, or pods could be given the wrong resources."""
-    from devherd.config.chosen_file import CHOICE_OPTIONS, source_of
+    from devherd.config.chosen_file import source_of
     from devherd.config.loader import load
-    from devherd.settings import COMMON_OPTIONS
 
-    options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
     chosen_from = source_of(options, os.environ).configurations
     if chosen_from is None:
         return load(options, os.environ, plugin_of=plugin_of)

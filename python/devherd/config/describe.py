@@ -206,41 +206,80 @@ simulated:
 """Examples by key path. Each is a complete configuration; its comments describe it."""
 
 
+RARE = frozenset(
+    {
+        # Set by an option of the command line, a unit or a manifest.
+        "host_root",
+        "kubelet_dir",
+        "registration",
+        "run_dir",
+        "state_dir",
+        "log_format",
+        # Right by default on every host that we know.
+        "cdi_dir",
+        "kubelet_check",
+        "scan.events",
+        "health.breaker",
+        "health.flapping",
+        "health.amd_exporter",
+        "health.amd_nic_exporter",
+        "health.xpumd",
+        "health.amd_kfd",
+        "health.kernel_log.optional",
+        "node_labels.feature_file",
+        "vendors.nvidia.cdi_annotation_prefix",
+        "vendors.nvidia.cdi_hook_path",
+        "vendors.nvidia.device_discovery_strategy",
+        "vendors.rdma.device_info_dir",
+        # For one kind of card.
+        "vendors.xilinx_fpga.u30_name_convention",
+        "vendors.xilinx_fpga.u30_alloc_unit",
+    }
+)
+"""Keys that hardly anybody sets: only `devherd config sample --all` has them."""
 WIDTH = 110
 _HEAD = """\
-# The configuration of devherd: every key with its default.
+# The configuration of devherd: {keys}.
 #
-# To change one, remove the `#` before it. Durations are written like `5s`, `250ms` or `1m30s`.
-# `devherd check-config FILE` says what is wrong with a file, and what comes of it on this host.
+# To change a key, remove the `#` before it. Durations are written like `5s`, `250ms` or `1m30s`.
+# `devherd config check FILE` shows errors in a file, and the resources that result on this host.
 """
+_USUAL = "the keys that are usually set, with their defaults. `devherd config sample --all` has the others"
 
 
-def sample() -> str:
-    """The sample file: both as it is and without the `#` before settings, it is the default configuration."""
-    return "\n".join([_HEAD.rstrip(), *_section(Config, (), "")]) + "\n"
+def sample(*, is_whole: bool = False) -> str:
+    """The sample file: both as it is and without the `#` before settings, it is the default configuration.
+
+    Whole, it has every key, and the keys of each list's entries; otherwise those that are usually set, and examples.
+    """
+    head = _HEAD.format(keys="every key with its default" if is_whole else _USUAL)
+    return "\n".join([head.rstrip(), *_section(Config, (), "", is_whole=is_whole)]) + "\n"
 
 
-def _section(section: type[BaseModel], above: tuple[str, ...], indent: str) -> Iterator[str]:
+def _section(section: type[BaseModel], above: tuple[str, ...], indent: str, *, is_whole: bool) -> Iterator[str]:
     for key in keys_of(section):
         path = (*above, key.name)
+        if not is_whole and ".".join(path) in RARE:
+            continue
         if not above:
             yield ""
         yield from _wrapped(f"{key.description} {_form_of_key(key)}".rstrip(), f"{indent}# ")
         if key.section and not key.is_list:
             yield f"{indent}{key.name}:"
-            yield from _section(key.section, path, f"{indent}  ")
+            yield from _section(key.section, path, f"{indent}  ", is_whole=is_whole)
             continue
         yield f"{indent}#{key.name}: {key.default}"
         if key.section:
-            yield from _entries(key.section, ".".join(path), indent)
+            yield from _entries(key.section, ".".join(path), indent, is_whole=is_whole)
 
 
-def _entries(section: type[BaseModel], path: str, indent: str) -> Iterator[str]:
+def _entries(section: type[BaseModel], path: str, indent: str, *, is_whole: bool) -> Iterator[str]:
     """The keys of an entry of a list, and an example."""
-    yield f"{indent}# Keys of an entry:"
-    for name, key in _keys_within(section):
-        text = f"{name}: {key.description} {_form_of_key(key, with_default=True)}".rstrip()
-        yield from _wrapped(text, f"{indent}#   ", f"{indent}#     ")
+    if is_whole:
+        yield f"{indent}# Keys of an entry:"
+        for name, key in _keys_within(section):
+            text = f"{name}: {key.description} {_form_of_key(key, with_default=True)}".rstrip()
+            yield from _wrapped(text, f"{indent}#   ", f"{indent}#     ")
     if path in EXAMPLES:
         yield f"{indent}# Example:"
         yield from (f"{indent}#   {line}" for line in EXAMPLES[path].splitlines())

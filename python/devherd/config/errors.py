@@ -118,7 +118,7 @@ class ConfigError(UsageError):
 
     def __init__(self, errors: Sequence[UsageError]) -> None:
         first, others = errors[0], len(errors) - 1
-        more = f" ({others} more: see `devherd check-config`)" if others else ""
+        more = f" ({others} more: see `devherd config check`)" if others else ""
         super().__init__(first.what, first.why, first.cure + more)
         self.errors = errors
 

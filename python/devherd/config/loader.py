@@ -51,7 +51,7 @@ def _is_of_the_chart(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & _OF_THE_CHART) and content.keys() & _FIELDS.keys() <= {"resources"}
 
 
-_CONVERT = "convert it with `devherd import-config`"
+_CONVERT = "convert it with `devherd config import`"
 
 
 def load(

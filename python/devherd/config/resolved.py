@@ -107,18 +107,31 @@ class ResolvedFileError(Exception):
 
 def write_resolved(path: Path, config: Config) -> None:
     """Replace the file with this configuration, with mode 0600. Raises OSError."""
-    replace(path, json.dumps(dataclasses.asdict(config), default=str).encode(), mode=0o600)
+    replace(path, as_json(config), mode=0o600)
+
+
+def as_json(config: Config) -> bytes:
+    """The configuration as JSON, for `from_json`."""
+    return json.dumps(dataclasses.asdict(config), default=str).encode()
+
+
+def from_json(content: bytes | str) -> Config:
+    """The configuration that `as_json` wrote. Raises ValueError."""
+    try:
+        config: Config = _built(Config, json.loads(content))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a resolved configuration: {error}") from error
+    return config
 
 
 def read_resolved(path: Path) -> Config:
     """The configuration in force. Raises ResolvedFileError."""
     try:
-        config: Config = _built(Config, json.loads(path.read_bytes()))
+        return from_json(path.read_bytes())
     except OSError as error:
         raise ResolvedFileError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ResolvedFileError(f"{path}: not a resolved configuration: {error}") from error
-    return config
+    except ValueError as error:
+        raise ResolvedFileError(f"{path}: {error}") from error
 
 
 def awaited_config(path: Path, beat: Callable[[], object]) -> Config:

@@ -36,6 +36,9 @@ RELEASE_SECONDS = 5.0
 """Limit for the end of the predecessor; one that hangs is no longer waited for."""
 CLOSE_SECONDS = 0.5
 """In this time the kubelet has handled the end of a stream, and from 1.37 on has closed the connection."""
+_NOTICE_SECONDS = 0.05
+"""In this time the kubelet notices that the process of a stream was killed. Until it knows another socket of the
+successor, the kubelet up to 1.36 would not notice the successor's end: so not longer."""
 _LOOK_SECONDS = 0.005
 _MOST_DESCRIPTORS = 4096
 """A resource's process may open no more."""
@@ -59,53 +62,70 @@ class Predecessor(Protocol):
 
 
 class OtherProcess:
-    """The Predecessor in an instance that hands over, reached by its socket in the kubelet's directory."""
+    """The Predecessor in an instance that hands over, reached by its socket in the kubelet's directory.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sockets: Iterable[Path]) -> None:
-        self._reader = reader
-        self._writer = writer
+    One that was killed is released, too: if its stream ends while the successor registers, a kubelet up to 1.36 takes
+    that for the end of the successor, whose own end it then never notices.
+    """
+
+    def __init__(
+        self, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None, sockets: Iterable[Path]
+    ) -> None:
+        """`connection` is None if it was killed."""
+        self._connection = connection
+        self._is_released = False
         self._sockets = [*sockets]
 
     @classmethod
     async def find(cls, directory: Path, resource_name: str) -> Self | None:
-        """The process that hands this resource over; None if there is none."""
+        """The process that hands this resource over, or was killed in the middle of it; None if there is none."""
         path = hand_over_socket(directory, resource_name)
+        sockets = [path, *generations(directory, resource_name).values()]
         try:
             async with asyncio.timeout(FIND_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(path)
+                return cls(await asyncio.open_unix_connection(path), sockets)
         except FileNotFoundError:
             return None
+        except ConnectionRefusedError:
+            return cls(None, sockets)
         except (OSError, TimeoutError):
             path.unlink(missing_ok=True)
             return None
-        return cls(reader, writer, [path, *generations(directory, resource_name).values()])
 
     def lives(self, met: Identity | None) -> bool:
-        """True until it has ended or was released."""
+        """True until it was released."""
         del met  # which kubelet watches it is not known
-        return not (self._has_ended() or self._writer.is_closing())
+        return not self._is_released
 
     async def release(self) -> bool:
         """Have it end its stream; True, too, if it does not answer."""
+        self._is_released = True
         answer = b""
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(RELEASE_SECONDS):
-                self._writer.write(_RELEASE)
-                answer = await self._reader.readline()
-        await self.stop()
+        if self._connection is not None:
+            reader, writer = self._connection
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(RELEASE_SECONDS):
+                    writer.write(_RELEASE)
+                    answer = await reader.readline()
         if not answer:
             log.warning("the process that handed over gave no answer: registering a second socket to be sure")
+            await asyncio.sleep(_NOTICE_SECONDS)
+        await self.stop()
         return answer != _CLOSED
 
     async def stop(self) -> None:
         """Close the connection, and remove the sockets that it has left, as it does if it is killed."""
-        self._writer.close()
+        if self._connection is not None:
+            self._connection[1].close()
         sockets, self._sockets = self._sockets, []
         for path in sockets if self._has_ended() else ():
             path.unlink(missing_ok=True)
 
     def _has_ended(self) -> bool:
-        return self._reader.at_eof() or self._reader.exception() is not None
+        if self._connection is None:
+            return True
+        reader, _ = self._connection
+        return reader.at_eof() or reader.exception() is not None
 
 
 @asynccontextmanager

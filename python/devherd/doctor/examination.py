@@ -72,7 +72,7 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
     """
     lines = list(_guarded(environment.TOPIC, lambda: environment.judge(environment.look())))
     if complaint:
-        lines.append(problem("configuration", complaint, "devherd check-config FILE"))
+        lines.append(problem("configuration", complaint, "devherd config check FILE"))
     scan: ScanReport | None = None
     if config is not None:
         try:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
 
 _SHOWN = {
-    Evidence.REBOUND: "binding its driver again",
-    Evidence.READDED: "removing and adding it again",
-    Evidence.REBOOTED: "a boot of the host",
-    Evidence.RECOVERY_NONE: "its driver's word that it needs no recovery any more",
-    Evidence.RECOVERY_UNASKED: "its driver's answer that it needs none",
-    Evidence.RESTARTED: "a reset that NVML shows",
+    Evidence.REBOUND: "rebinding its driver",
+    Evidence.READDED: "removing and re-adding it",
+    Evidence.REBOOTED: "a reboot",
+    Evidence.RECOVERY_NONE: "its driver's message that it needs no recovery",
+    Evidence.RECOVERY_UNASKED: "its driver's answer that it needs no recovery",
+    Evidence.RESTARTED: "a reset that NVML detects",
     Evidence.SOURCE_CLEARED: "its source",
-    Evidence.OPERATOR: "an operator",
+    Evidence.OPERATOR: "`devherd clear`",
 }
 """The kinds of evidence that end a finding, in the order in which they are listed."""
 
@@ -44,7 +44,7 @@ def way_back(held: Held, recover_after: int) -> str:
     meaning, hold = held.meaning, held.hold
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if not meaning.is_event:
-        looks = "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
+        looks = "1 good poll" if recover_after == 1 else f"{recover_after} good polls in a row"
         return looks + at_least + (f" or {_SHOWN[Evidence.OPERATOR]}" if meaning.is_relative else "")
     if meaning.quiet_seconds is not None:
         return f"{max(meaning.quiet_seconds, hold):g} s without another event"
@@ -70,21 +70,21 @@ def not_yet(
         return f"it counts when it has stood for {held.meaning.after:g} s"
     if not_looked:
         silence = f"; it no longer counts after {lets_go_after:g} s without a report" if lets_go_after else ""
-        way_out = "" if held.meaning.is_event else "; `devherd clear` takes it back"
-        return f"not looked at: {not_looked}{silence}{way_out}"
+        way_out = "" if held.meaning.is_event else "; `devherd clear` ends it"
+        return f"not checked: {not_looked}{silence}{way_out}"
     quiet_for = max(0.0, now.monotonic - held.last_monotonic)
     missing = _what_is_missing(held, recover_after, quiet_for)
     is_ended_by_a_reset = Evidence.RECOVERY_NONE in held.meaning.evidence and not held.is_taken_back
     return (missing + _RESET * (is_ended_by_a_reset and not sees_resets)) or _held_on(held, quiet_for)
 
 
-_RESET = "; without NVML a reset of the GPU is not noticed: after one, `devherd clear` takes it back"
+_RESET = "; without NVML a reset of the GPU is not noticed: after one, `devherd clear` ends it"
 
 
 def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
     """The part of its end that is missing; empty if only the minimum hold keeps it."""
     if not held.meaning.is_event:
-        looks = f"{held.good_looks} of {recover_after} good looks" if held.good_looks else "it is still seen"
+        looks = f"{held.good_looks} of {recover_after} good polls" if held.good_looks else "it is still seen"
         return looks if held.good_looks < recover_after else ""
     if held.is_taken_back:
         return ""

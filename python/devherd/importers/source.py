@@ -30,9 +30,9 @@ COMPANIONS = frozenset(
 
 _READ = {chart.name: (plugin, chart) for plugin in PLUGINS.values() for chart in plugin.charts}
 _NOT_READ = frozenset({"intel-device-plugins-operator", "network-operator", "sriov-network-operator"})
-"""Charts of plugins and their operators whose values import-config does not know."""
+"""Charts of plugins and their operators whose values `config import` does not know."""
 _OTHERS_OF_INTEL = re.compile(r"intel-(dlb|dsa|iaa|npu|qat|sgx)-plugin")
-_RENDER = "render the chart: `helm template CHART --values FILE | devherd import-config -`"
+_RENDER = "render the chart: `helm template CHART --values FILE | devherd config import -`"
 _Part = Invocation | File
 _Owned = tuple[Plugin, _Part]
 
@@ -279,7 +279,7 @@ def _why_not(name: str, content: Mapping[str, Any]) -> tuple[str, str]:
     if not _is_switched_on(content[name]):
         return "`enabled` is false", "give the values of a chart that is installed"
     if name in _NOT_READ:
-        return "import-config reads what it renders, not its values", _RENDER
+        return "`devherd config import` reads what it renders, not its values", _RENDER
     if name in _READ:
         return "it belongs to another plugin", "leave out --plugin, or name that plugin"
     return "it is not the chart of a plugin", ""

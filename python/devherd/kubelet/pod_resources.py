@@ -85,11 +85,22 @@ async def list_pods(socket: Path) -> ListPodResourcesResponse:
 
 async def allocatable_ids(socket: Path) -> dict[str, set[str]]:
     """The ids of allocatable devices by resource name. Raises grpc.aio.AioRpcError."""
+    return {name: set(devices) for name, devices in (await allocatable_nodes(socket)).items()}
+
+
+async def allocatable_nodes(socket: Path) -> dict[str, dict[str, frozenset[int]]]:
+    """By resource name and id the NUMA nodes of each allocatable device. Raises grpc.aio.AioRpcError.
+
+    The kubelet repeats a device for each of its nodes.
+    """
     async with _api(socket) as api:
         answer = await api.GetAllocatableResources(AllocatableResourcesRequest(), timeout=DEADLINE_SECONDS)
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, frozenset[int]]] = {}
     for devices in answer.devices:
-        found.setdefault(devices.resource_name, set()).update(devices.device_ids)
+        nodes = frozenset(node.ID for node in devices.topology.nodes)
+        known = found.setdefault(devices.resource_name, {})
+        for device_id in devices.device_ids:
+            known[device_id] = known.get(device_id, frozenset()) | nodes
     return found
 
 

@@ -13,7 +13,7 @@ from devherd.proto import spool_pb2
 from devherd.settings import Settings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-LEFT_OVER_CURE = "`devherd clean-nodes` removes them, with the rights of deploy/kubernetes/clean-nodes"
+LEFT_OVER_CURE = "`devherd labels --remove` removes them, with the rights of deploy/kubernetes/clean-nodes"
 """The cure where labels are left that this instance has no right to remove."""
 
 

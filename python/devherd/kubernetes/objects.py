@@ -96,7 +96,7 @@ def ticket_of(change: Change, facts: Mapping[str, str], pods: Iterable[str]) -> 
     parts = {
         "": ", ".join(f"{word}{facts[name]}" for name, word in _SHOWN_FACTS.items() if facts.get(name)),
         "held by ": held_by,
-        "taken back by ": way_back,
+        "ends by ": way_back,
     }
     return "".join(f"; {word}{text}" for word, text in parts.items() if text)
 

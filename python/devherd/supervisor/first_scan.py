@@ -11,8 +11,8 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import BinaryIO, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from devherd import log as logs
 from devherd.config.resolved import Config
@@ -23,6 +23,9 @@ from devherd.supervisor import fork, signals
 from devherd.supervisor.fork import entitle
 from devherd.supervisor.sandbox import Access, Sandbox
 
+if TYPE_CHECKING:
+    from devherd.supervisor.programs import Programs
+
 log = logging.getLogger(__name__)
 
 NAME = "scanner"
@@ -32,7 +35,8 @@ REHEARSAL = "rehearsal"
 _GO, _REHEARSE = b"g", b"r"
 _REHEARSED = b"."
 
-Scan = Callable[[Config], None]
+Load = Callable[[], tuple[Config, bool]]
+"""Returns the configuration, and whether it was kept by an earlier start and is not validated in this one."""
 
 
 class FirstScan:
@@ -42,7 +46,10 @@ class FirstScan:
     a signal has requested the end.
     """
 
-    def __init__(self, load: Callable[[], Config], scan: Scan, rehearse: Scan) -> None:
+    def __init__(self, load: Load, programs: "Programs") -> None:
+        """Start the process."""
+        self.config_is_kept = False
+        """Whether the configuration is that of an earlier start, which has not been validated in this one."""
         answers, answer = os.pipe()
         order, self._orders = os.pipe()
         parent = os.getpid()
@@ -51,7 +58,7 @@ class FirstScan:
             if self._pid == 0:
                 os.close(answers)
                 os.close(self._orders)
-                _run(load, {_GO: scan, _REHEARSE: rehearse}, os.fdopen(answer, "wb"), order, parent)
+                _run(load, programs, os.fdopen(answer, "wb"), order, parent)
         os.close(answer)
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
@@ -60,7 +67,8 @@ class FirstScan:
         """Wait for the configuration; None if it is invalid, which the process has logged."""
         signals.wait_for(self._answers)
         try:
-            config: Config = pickle.load(self._answers)  # noqa: S301 - from our own fork
+            config: Config
+            config, self.config_is_kept = pickle.load(self._answers)  # noqa: S301 - from our own fork
         except (EOFError, pickle.UnpicklingError):
             return None
         return config
@@ -113,18 +121,20 @@ class FirstScan:
         os.close(self._orders)
 
 
-def _run(load: Callable[[], Config], work: Mapping[bytes, Scan], answer: BinaryIO, order: int, parent: int) -> NoReturn:
+def _run(load: Load, programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
     code = fork.CRASHED
     try:
         os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
         fork.reset_signals()
         fork.die_with(parent)
-        config = load()
+        config, is_kept = load()
         settings = config.settings()
         entitle("first scan", settings)
-        pickle.dump(config, answer)
+        pickle.dump((config, is_kept), answer)
         answer.flush()
         logs.configure(NAME, settings.log_level, settings.log_format)
+        programs.preload_scan()  # while the supervisor still imports
+        work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
         while given := os.read(order, 1):
             work[given](config)
             if given == _GO:

@@ -11,7 +11,6 @@ from supervisor.states import ProcessStates, SupervisorStates
 from supervisor.supervisord import Supervisor
 
 from devherd import spool
-from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
@@ -19,7 +18,7 @@ from devherd.process import YIELD
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.kubelet_watch import KubeletWatch
-from devherd.supervisor.loader import Load, Loader
+from devherd.supervisor.loader import Loader
 from devherd.supervisor.lock import Locks
 from devherd.supervisor.newer_driver import NewerDriver
 from devherd.supervisor.options import Options
@@ -54,14 +53,14 @@ class Herd(Supervisor):
         self,
         options: Options,
         locks: Locks,
-        load: Load,
-        config: Config,
+        loader: Loader,
         silence_limit_seconds: float,
         *,
         restarts_for_driver: bool,
     ) -> None:
         super().__init__(options)
-        self._loader = Loader(load, options, config, self._pass_on_configuration)
+        self._loader = loader
+        loader.loaded = self._pass_on_configuration
         self._settings = options.settings
         self._locks = locks
         self._silence_limit_seconds = silence_limit_seconds

@@ -28,6 +28,8 @@ LIMIT_SECONDS = 30.0
 LONGEST_COMPLAINT = 4096
 """Limit of a refusal in bytes: a pipe takes that many in one write."""
 _AGAIN_SECONDS = 30.0
+_VALIDATE_SECONDS = 2.0
+"""After the start: by then the resources are registered."""
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], Config]
@@ -37,9 +39,14 @@ Load = Callable[[Settings | None], Config]
 class Loader:
     """Runs at most one process at a time; requests that arrive while it runs are handled after its end."""
 
-    def __init__(self, load: Load, options: Any, config: Config, loaded: Callable[[], None]) -> None:
-        """`options` are the supervisor's, `config` the configuration in force; `loaded` is called for each new one."""
+    def __init__(self, load: Load, options: Any, config: Config, *, is_kept: bool) -> None:
+        """`options` are the supervisor's, `config` is the configuration in force.
+
+        `is_kept`: an earlier start has validated it; it is validated again soon.
+        """
         self.config = config
+        self.loaded: Callable[[], None] = lambda: None
+        """Called for each new configuration."""
         self.reloads = 0
         """Requests to reload."""
         self.failures = 0
@@ -51,7 +58,6 @@ class Loader:
         self._load = load
         self._options = options
         self._settings: Settings = options.settings
-        self._loaded = loaded
         self._looked_at = config.settings().config_seen
         chosen_from = config.settings().configurations
         self._watch = ConfigurationsWatch(chosen_from, config.settings()) if chosen_from else None
@@ -59,7 +65,8 @@ class Loader:
         self._pid = 0
         self._complaints = -1
         self._kill_at = 0.0
-        self._counts = self._asked_again = False
+        self._counts = self._asked_again = self._validates = False
+        self._validate_at = time.monotonic() + _VALIDATE_SECONDS if is_kept else float("inf")
         self._decides = self._decided = 0
         """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None
@@ -97,6 +104,9 @@ class Loader:
         elif self._again_at is not None and not self._pid and time.monotonic() >= self._again_at:
             log.info("the chosen configuration is not in force yet: reloading once more")
             self.request()
+        elif not self._pid and time.monotonic() >= self._validate_at:
+            self._start(counts=False)
+            self._validates = bool(self._pid)
         is_restarted = not self._readers.issuperset(readers)
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
@@ -131,12 +141,13 @@ class Loader:
             log.error("%s: %s", _NOT_RELOADED, complaint)
             self._try_again()
         self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
+        before, validates = self.config, self._validates
         is_good = code == 0 and self._take()
-        self._decided = self._decides
+        self._decided, self._validates = self._decides, False
         if self._counts and not is_good:
             self._count_failure()
-        if is_good:
-            self._loaded()
+        if is_good and not (validates and self.config == before):
+            self.loaded()
         if self._asked_again:
             self._asked_again = False
             self._start(counts=True)
@@ -156,7 +167,7 @@ class Loader:
         return identity_of(path, follow_symlinks=True) if path else None
 
     def _start(self, *, counts: bool) -> None:
-        self._counts, self._decides = counts, self.reloads
+        self._counts, self._decides, self._validate_at = counts, self.reloads, float("inf")
         self._looked_at = self._version()
         try:
             complaints, complain_to = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -65,6 +65,8 @@ class Programs:
     """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
     """Imports what resource children and the exporter need, in the supervisor."""
+    preload_scan: Callable[[], None] = _nothing
+    """Imports what the first scan needs, in its process, while the supervisor still imports."""
     rehearse: Callable[[Config], None] = _nothing
     """Runs in the first scan's process while it waits; raises if this instance cannot do its work."""
     stand_by: Callable[[Config, str, Callable[[], bool], bool], None] = _nothing
@@ -121,6 +123,10 @@ def _resource(child: Child) -> int:
     from devherd.device_plugin.child import main  # noqa: PLC0415 - imported by _preload
 
     return main(child)
+
+
+def _preload_scan() -> None:
+    import devherd.scanner.loop  # noqa: PLC0415, F401 - only this process needs it
 
 
 def _first_scan(config: Config) -> None:
@@ -436,6 +442,7 @@ DEVHERD = Programs(
     ),
     first_scan=_first_scan,
     preload=_preload,
+    preload_scan=_preload_scan,
     rehearse=_rehearse,
     stand_by=_stand_by,
 )

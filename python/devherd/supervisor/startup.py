@@ -22,7 +22,7 @@ from devherd.supervisor import control, output, signals
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.herd import Herd
 from devherd.supervisor.lean_imports import lean_imports
-from devherd.supervisor.loader import Load
+from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import Locks, refusing_unusable
 from devherd.supervisor.options import Options
 from devherd.supervisor.output import Stderr
@@ -71,7 +71,8 @@ def prepare(
     with lean_imports():
         programs.preload()
     options = Options(settings, programs, stderr, logger)
-    return Herd(options, locks, load, config, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
+    loader = Loader(load, options, config, is_kept=first_scan.config_is_kept)
+    return Herd(options, locks, loader, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
 
 
 def _remove_files_of_last_run(settings: Settings) -> None:

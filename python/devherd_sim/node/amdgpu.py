@@ -81,7 +81,9 @@ def _gpu(gpu: Gpu, sensors_number: int) -> list[Entry]:
         driver="amdgpu",
         numa_node=gpu.numa_node,
     )
-    facts = {"product_name": gpu.model.product_name} if gpu.model.product_name else {}
+    facts = {}
+    if gpu.model.product_name:
+        facts = {"product_name": gpu.model.product_name, "serial_number": f"6922310{10000 + gpu.number}"}
     if gpu.model.units > 1:
         facts |= {
             "current_compute_partition": gpu.spec.compute_partition,

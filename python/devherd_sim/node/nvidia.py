@@ -325,6 +325,7 @@ def _facts(spec: NvidiaSpec, gpus: Sequence[Gpu]) -> dict[str, Any]:
                 "uuid": gpu.uuid,
                 "minor": gpu.minor,
                 "model": gpu.model.name,
+                "serial": f"15650230{10000 + gpu.number}",
                 "memory_bytes": gpu.model.memory_bytes,
                 "compute_capability": list(gpu.model.compute_capability),
                 "mig_mode": (gpu.mig is not None) if gpu.model.knows_mig else None,

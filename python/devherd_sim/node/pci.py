@@ -35,6 +35,8 @@ class Function:
     """Path of its physical function, for a virtual one."""
     virtual: tuple[str, ...] = ()
     """Paths of its virtual functions."""
+    slot: str = ""
+    """Domain, bus and device of the slot below it, for a port with one: `0000:81:00`."""
 
     @property
     def address(self) -> str:
@@ -52,7 +54,17 @@ def entries(function: Function) -> list[Entry]:
         link(f"{function.path}/subsystem", "sys/bus/pci"),
         named_link("sys/bus/pci/devices", function.path),
         *_binding(function),
+        *_slot(function.slot),
     ]
+
+
+def _slot(address: str) -> list[Entry]:
+    """The slot at `0000:81:00`, numbered by its bus."""
+    if not address:
+        return []
+    domain, bus, _ = address.split(":")
+    name = f"{int(bus, 16)}" if int(domain, 16) == 0 else f"{int(bus, 16)}-{int(domain, 16)}"
+    return [File.line(f"sys/bus/pci/slots/{name}/address", address)]
 
 
 def _binding(function: Function) -> list[Entry]:
@@ -70,6 +82,7 @@ def bridge_above(path: str, numa_node: int) -> Function:
         pci_class=BRIDGE_CLASS,
         driver="pcieport",
         numa_node=numa_node,
+        slot=path.rpartition("/")[2].rpartition(".")[0],
     )
 
 

@@ -1,15 +1,16 @@
-//! The functions on the PCI bus, listed once a scan for all who look for theirs among them: a host has hundreds, and
-//! most are nobody's devices.
+//! The functions on the PCI bus and its slots, listed once a scan for all who look for theirs among them: a host has
+//! hundreds of functions, and most are nobody's devices.
 //!
 //! Driver, class and maker are read when somebody asks, once. All are variables of the kernel, so nothing here can hang.
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::pci;
 use crate::host::Host;
-use crate::host::attribute::AttributeError;
+use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::Directory;
 use crate::host::read_log;
 
@@ -35,7 +36,10 @@ const PARTICULAR: [&str; 14] = [
 #[derive(Debug)]
 pub struct Functions {
     bus: Directory,
-    functions: BTreeMap<String, Read>,
+    by_address: BTreeMap<String, Read>,
+    /// `/sys/bus/pci/slots`.
+    slots_directory: PathBuf,
+    slots: OnceLock<BTreeMap<String, String>>,
 }
 
 /// What was read of a function; an inner `None` could not be read.
@@ -57,8 +61,8 @@ impl Functions {
     fn list(host: &Host) -> Option<Self> {
         let bus = Directory::open(host.sys("bus/pci/devices")).ok()?;
         let names = bus.names().ok()?.into_iter().filter(|name| pci::is_address(name));
-        let functions = names.map(|name| (name, Read::default())).collect();
-        Some(Self { bus, functions })
+        let by_address = names.map(|name| (name, Read::default())).collect();
+        Some(Self { bus, by_address, slots_directory: host.sys("bus/pci/slots"), slots: OnceLock::new() })
     }
 
     /// `/sys/bus/pci/devices`.
@@ -69,7 +73,7 @@ impl Functions {
 
     /// Their addresses, sorted.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.functions.keys().map(String::as_str)
+        self.by_address.keys().map(String::as_str)
     }
 
     /// The name of its driver.
@@ -81,7 +85,7 @@ impl Functions {
             let target = self.bus.link(&format!("{address}/driver"))?;
             Ok(target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
         };
-        match self.functions.get(address).filter(|_| !read_log::is_recording()) {
+        match self.by_address.get(address).filter(|_| !read_log::is_recording()) {
             Some(function) => function.driver.get_or_init(read).clone(),
             None => read(),
         }
@@ -106,13 +110,38 @@ impl Functions {
         self.number(address, "vendor", |function| &function.maker)
     }
 
+    /// The slot of the machine that a function is in, and the file that says so: its own, or the nearest of the bridges
+    /// above it, as for a card with a switch of its own. `path` is its directory below `/sys/devices`.
+    #[must_use]
+    pub fn slot(&self, path: &Path) -> Option<(&str, PathBuf)> {
+        let slots = self.slots.get_or_init(|| slots(&self.slots_directory));
+        let name = path.ancestors().map_while(pci::address_of).find_map(|address| slots.get(device_of(address)?))?;
+        Some((name, self.slots_directory.join(name).join("address")))
+    }
+
     fn number(&self, address: &str, name: &str, known: fn(&Read) -> &OnceLock<Option<u64>>) -> Option<u64> {
         let read = || self.bus.attribute(&format!("{address}/{name}")).ok()?.hexadecimal().ok();
-        match self.functions.get(address).filter(|_| !read_log::is_recording()) {
+        match self.by_address.get(address).filter(|_| !read_log::is_recording()) {
             Some(function) => *known(function).get_or_init(read),
             None => read(),
         }
     }
+}
+
+/// The names of slots, by the domain, bus and device of what is in them.
+///
+/// A slot whose device is unknown to the kernel has only domain and bus (`address_read_file` in `drivers/pci/slot.c` of
+/// Linux), as several slots may have: nothing is found in it.
+fn slots(directory: &Path) -> BTreeMap<String, String> {
+    let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
+    let place =
+        |name: String| Some((Attribute::read(directory.join(&name).join("address")).ok()?.text().to_owned(), name));
+    names.into_iter().filter_map(place).collect()
+}
+
+/// `0000:3b:00` of `0000:3b:00.0`.
+fn device_of(address: &str) -> Option<&str> {
+    Some(address.rsplit_once('.')?.0)
 }
 
 #[cfg(test)]
@@ -157,6 +186,49 @@ mod tests {
             assert_eq!(reads(&host).values().sum::<usize>(), 7);
             assert_eq!(reads(&host).values().sum::<usize>(), 0);
         }
+    }
+
+    fn add_slot(root: &tempfile::TempDir, name: &str, address: &str) {
+        let slot = root.path().join("sys/bus/pci/slots").join(name);
+        fs::create_dir_all(&slot).unwrap();
+        fs::write(slot.join("address"), address).unwrap();
+    }
+
+    #[test]
+    fn a_card_is_in_its_own_slot_or_in_that_of_the_nearest_bridge_above_it() {
+        let root = tree(&[GPU]);
+        for (name, address) in
+            [("1", "0000:01:00\n"), ("7-1", "0000:81:00\n"), ("8", "0000:85:00\n"), ("9", "0000:90\n")]
+        {
+            add_slot(&root, name, address);
+        }
+        let functions = Functions::of(&Host::new(root.path())).unwrap();
+        let slot = |path: &str| functions.slot(&root.path().join("sys/devices/pci0000:00").join(path));
+        let file = |name: &str| root.path().join("sys/bus/pci/slots").join(name).join("address");
+        assert_eq!(slot("0000:00:01.0/0000:01:00.0"), Some(("1", file("1"))));
+        assert_eq!(slot("0000:00:01.0/0000:01:00.1"), Some(("1", file("1"))), "a slot has all functions of a card");
+        assert_eq!(slot("0000:80:01.0/0000:81:00.0/0000:82:08.0/0000:83:00.0"), Some(("7-1", file("7-1"))));
+        assert_eq!(slot("0000:80:01.0/0000:81:00.0/0000:82:09.0/0000:85:00.0"), Some(("8", file("8"))));
+        assert_eq!(slot("0000:00:02.0"), None, "soldered");
+        assert_eq!(slot("0000:00:03.0/0000:90:00.0"), None, "the slot does not say its device");
+    }
+
+    #[test]
+    fn slots_are_listed_once_a_scan_however_many_cards_there_are() {
+        let root = tree(&[GPU, BARE]);
+        add_slot(&root, "1", "0000:01:00\n");
+        add_slot(&root, "2", "0000:02:00\n");
+        let host = Host::new(root.path()).for_a_scan();
+        let look = || {
+            let functions = Functions::of(&host).unwrap();
+            let of = |address: &str| {
+                functions.slot(&host.sys("devices/pci0000:00").join(address)).map(|(name, _)| name.to_owned())
+            };
+            assert_eq!((of(GPU.0), of(BARE.0)), (Some("1".to_owned()), Some("2".to_owned())));
+        };
+        let reads = counted(&root.path().join("sys/bus/pci/slots"), look);
+        assert_eq!(reads.values().sum::<usize>(), 3, "the directory, and each slot: {reads:?}");
+        assert_eq!(counted(root.path(), look).values().sum::<usize>(), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::functions::Functions;
 use crate::device::{Device, PciFunction};
 use crate::host::Host;
 use crate::host::attribute::{self, Attribute, AttributeError};
@@ -23,8 +24,9 @@ pub fn address_of(function: &Path) -> Option<&str> {
 }
 
 /// The attributes that a PCI function gives to its device.
-pub const FACTS: [&str; 8] = [
+pub const FACTS: [&str; 9] = [
     "numa_node",
+    "slot",
     "pci_address",
     "pci_class",
     "pci_driver",
@@ -174,6 +176,13 @@ impl Function {
         self.attach(host, device);
         if let Some(address) = address_of(&self.path) {
             device.note("pci_address", address, host.own_path(&self.path));
+            // A virtual function is where its physical one is.
+            let physical = self.physfn.as_deref().and_then(|target| behind_physfn(host, &self.path, target));
+            let functions = Functions::of(host);
+            let slot = functions.as_ref().and_then(|all| all.slot(physical.as_deref().unwrap_or(&self.path)));
+            if let Some((slot, source)) = slot {
+                device.note("slot", slot, host.own_path(source));
+            }
         }
         let mut note = |name: &str, value: String, source: &Path| device.note(name, value, host.own_path(source));
         if let Some((driver, source)) = &self.driver {

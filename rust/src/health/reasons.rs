@@ -100,7 +100,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere("none"),
         pace: Pace::Elsewhere,
         document: "README.md",
-        meanings: &[Meaning::unhealthy("gone", "no scan finds the device any more").undamped()],
+        meanings: &[Meaning::unhealthy("gone", "scans no longer find the device").undamped()],
     },
     About {
         name: "cdi",
@@ -122,7 +122,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere("a program, in a process of its own"),
         pace: Pace::Elsewhere,
         document: "docs/health-programs.md",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of the operator's says so")],
+        meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of `health.external` reports it")],
     },
     About {
         name: "nvml",
@@ -130,7 +130,7 @@ pub static ELSEWHERE: &[About] = &[
         pace: Pace::Elsewhere,
         document: "https://docs.nvidia.com/deploy/nvml-api/",
         meanings: &[
-            Meaning::warning(XID, "NVML tells of an Xid").until_quiet_for(XID_SECONDS),
+            Meaning::warning(XID, "NVML reports an Xid").until_quiet_for(XID_SECONDS),
             Meaning::unhealthy(RECOVERY_ACTION, "NVML's GPU recovery action is not none").by_value(&[(
                 DRAIN,
                 Meaning::warning(
@@ -163,20 +163,20 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::warning("ecc-contained", "uncorrected memory errors since the GPU's last start"),
             Meaning::warning(
                 "ecc-storm",
-                "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
+                "NVML reports a storm of corrected memory errors, or more than 60 were counted within a minute",
             )
             .until_quiet_for(EVENT_SECONDS),
             Meaning::warning(
                 "memory-poison",
-                "NVML tells of a poison error of the GPU's memory that is not fatal",
+                "NVML reports a poison error of the GPU's memory that is not fatal",
             )
             .until_quiet_for(EVENT_SECONDS),
             Meaning::warning(
                 "sram-threshold",
-                "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card",
+                "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: replace the card",
             ),
             Meaning::warning("repair-pending", "a repair of the GPU's memory or clusters waits for a reset"),
-            Meaning::unhealthy("unrepairable-memory", "the GPU's memory has what nothing can repair"),
+            Meaning::unhealthy("unrepairable-memory", "the GPU's memory has errors that cannot be repaired"),
             Meaning::warning("nvlink-down", "an NVLink of the GPU that was up in this boot is down"),
             Meaning::warning("nvlink-errors", "an NVLink of the GPU could not be recovered")
                 .until_quiet_for(EVENT_SECONDS),
@@ -201,9 +201,9 @@ pub static ELSEWHERE: &[About] = &[
         reads: SERVICE,
         pace: Pace::Elsewhere,
         document: "https://github.com/ROCm/device-metrics-exporter",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter calls the GPU unhealthy").by_value(&[(
+        meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter reports the GPU as unhealthy").by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs of the node, two or more, unhealthy at once"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter reports all GPUs of the node, at least two, as unhealthy at once"),
         )])],
     },
     About {
@@ -213,11 +213,11 @@ pub static ELSEWHERE: &[About] = &[
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(
             EXTERNAL,
-            "AMD's metrics exporter calls a logical interface of the network card unhealthy: it is administratively down",
+            "AMD's metrics exporter reports a logical interface of the network card as unhealthy: it is administratively down",
         )
         .by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once, of two network cards or more"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter reports all interfaces, of at least two network cards, as unhealthy at once"),
         )])],
     },
     About {
@@ -227,7 +227,7 @@ pub static ELSEWHERE: &[About] = &[
         document: "https://docs.kernel.org/gpu/amdgpu/index.html",
         meanings: &[Meaning::unhealthy(
             GPU_RESET,
-            "AMD's driver tells that it resets the GPU, and has not told that it is done",
+            "AMD's driver has reported a reset of the GPU, and not yet its end",
         )
         .until(UNTIL_TAKEN_BACK)
         .undamped()],
@@ -237,7 +237,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: SERVICE,
         pace: Pace::Elsewhere,
         document: "https://github.com/intel/xpumanager",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "xpumd calls a domain of the GPU critical or failed")
+        meanings: &[Meaning::unhealthy(EXTERNAL, "xpumd reports a domain of the GPU as critical or failed")
             .by_value(&[("warning", Meaning::warning(EXTERNAL, "xpumd warns of a domain of the GPU"))])],
     },
     About {
@@ -255,7 +255,7 @@ pub static ELSEWHERE: &[About] = &[
             // Its end may be lost: with a full socket, or while nobody listens.
             Meaning::unhealthy(
                 PCI_RECOVERY,
-                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and none its end",
+                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and its end has not been reported",
             )
             .until_quiet_for(EVENT_SECONDS),
         )])],
@@ -265,7 +265,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: EVENTS,
         pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/gpu/drm-uapi.html",
-        meanings: &[Meaning::unhealthy(WEDGED, "a uevent of the DRM device has WEDGED, with something that may help")
+        meanings: &[Meaning::unhealthy(WEDGED, "a uevent of the DRM device has WEDGED, with a method of recovery")
             .until(STARTED_ANEW)
             .by_value(&[
                 (
@@ -277,7 +277,7 @@ pub static ELSEWHERE: &[About] = &[
                     "ERROR=1",
                     Meaning::unhealthy(
                         WEDGED,
-                        "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, and none ERROR=0",
+                        "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, without a later ERROR=0",
                     )
                     .until(UNTIL_TAKEN_BACK)
                     .after(5), // a reset that helps takes less
@@ -297,7 +297,7 @@ pub static ELSEWHERE: &[About] = &[
         )
         .by_value(&[(
             "error, with no way to recover",
-            Meaning::warning(FIRMWARE, "such a reporter has seen an error, and its driver knows no way back"),
+            Meaning::warning(FIRMWARE, "such a reporter has an error, and its driver offers no recovery"),
         )])],
     },
     About {

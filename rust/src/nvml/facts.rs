@@ -35,6 +35,8 @@ pub struct Gpu {
     pub minor: Option<u32>,
     /// Marketing name.
     pub model: Option<String>,
+    /// Serial number of its board, which is printed on it: GPUs of one board have the same.
+    pub serial: Option<String>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     /// Major and minor.

@@ -166,6 +166,7 @@ impl Query<'_> {
             uuid: self.known(&subject, library.text_of(&["nvmlDeviceGetUUID"], gpu)),
             minor: self.known(&subject, library.value_of(&["nvmlDeviceGetMinorNumber"], gpu)),
             model: self.known(&subject, library.text_of(&["nvmlDeviceGetName"], gpu)),
+            serial: self.known(&subject, library.text_of(&["nvmlDeviceGetSerial"], gpu)),
             memory_bytes: memory.map(|memory| memory.total),
             compute_capability: capability
                 .and_then(|(major, minor)| Some((major.try_into().ok()?, minor.try_into().ok()?))),

@@ -176,7 +176,7 @@ vendors! {
         title: "NVIDIA GPUs",
         found_in: "/proc/driver/nvidia/gpus",
         facts: &[
-            "uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
+            "uuid", "index", "minor", "model", "serial", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
             "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
@@ -201,7 +201,7 @@ vendors! {
         title: "AMD GPUs",
         found_in: "/sys/bus/pci/drivers/amdgpu, /sys/class/kfd; for virtual machines: functions of vfio-pci",
         facts: &[
-            "product_name", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc",
+            "product_name", "serial", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc",
             "gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group",
             "physical_function", "driver_version", "driver_src_version",
         ],
@@ -241,7 +241,7 @@ vendors! {
         name: xilinx_fpga::VENDOR,
         title: "Xilinx FPGAs",
         found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
-        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "mgmt_pf", "driver"],
+        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "serial", "mgmt_pf", "driver"],
         model: &["vbnv", "product_name"],
         // Alveo shells; Xilinx' other FPGAs have drivers of their own.
         hardware: &[Hardware {

@@ -40,11 +40,15 @@ _BUILD = {
     "usr/bin/apt-get": "true",
     "usr/bin/rustup": "true",
     "usr/bin/python3": """
-        for directory; do :; done
-        mkdir -p "$directory/bin"
-        echo true >"$directory/bin/pip"
-        echo 'mkdir -p /wheels; cp /made/*.whl /wheels/' >"$directory/bin/maturin"
-        chmod +x "$directory"/bin/*
+        for directory; do :; done   # the last argument
+        case "$1" in
+        rust/wheel.py) mkdir -p "$directory"; cp /made/*.whl "$directory" ;;
+        *)
+            mkdir -p "$directory/bin"
+            echo true >"$directory/bin/pip"
+            chmod +x "$directory"/bin/*
+            ;;
+        esac
     """,
 }
 

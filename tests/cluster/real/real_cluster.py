@@ -9,6 +9,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import yaml
 from control_plane import ControlPlane
 from figures import note, timed
@@ -196,7 +197,7 @@ class RealCluster(WholeNode):
             return str(error)
 
     def start_containerd(self):
-        """containerd; it is back when it answers."""
+        """containerd; it is back when its CRI answers the kubelet's first question, which is later than its own API."""
         with (self.directory / "containerd.log").open("ab") as log:
             self.containerd = self.machine.start(
                 self._runtime / "containerd",
@@ -205,7 +206,9 @@ class RealCluster(WholeNode):
                 stderr=log,
                 env=os.environ | {"PATH": f"{self._runtime}:{os.environ['PATH']}"},
             )
-        self.eventually(lambda: self.ctr("version"), "containerd answers")
+        with grpc.insecure_channel(f"unix:{self.directory}/run/containerd/containerd.sock") as channel:
+            version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+            self.eventually(lambda: version(b"", timeout=10), "containerd's CRI answers")
 
     def ctr(self, *words):
         """What containerd's own client says."""

@@ -233,6 +233,11 @@ int nvmlDeviceGetName(device_t *device, char *name, unsigned length) {
     return put(name, length, text(device->line, "name"));
 }
 
+int nvmlDeviceGetSerial(device_t *device, char *serial, unsigned length) {
+    FATE(device->gpu);
+    return put(serial, length, text(device->line, "serial"));
+}
+
 int nvmlDeviceGetMinorNumber(device_t *device, unsigned *minor) {
     FATE(device->gpu);
     if (!text(device->line, "minor")) return NOT_SUPPORTED;

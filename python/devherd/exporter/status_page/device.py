@@ -131,7 +131,7 @@ def _finding(held: health_pb2.Held) -> Html:
             ("Since", joined(*_what_was_seen(held))),
             ("Only a warning", held.only_warned),
             ("Judged by", held.rule),
-            ("Taken back by", held.taken_back_by),
+            ("Ends by", held.taken_back_by),
             ("Counts later" if held.is_waiting else "Not yet", held.not_yet),
         ),
         class_="finding",

@@ -19,9 +19,8 @@ static ABOUT: About = About {
     document: "https://docs.kernel.org/PCI/sysfs-pci.html",
     meanings: &[Meaning::unhealthy(
         OFF_BUS,
-        "the first four bytes of configuration space, vendor and device, are all ones in two looks, a second or more apart; a \
-         function that is asleep or in an unknown state of power is not looked at, and of a virtual function the physical \
-         one is",
+        "the first four bytes of configuration space (vendor and device) are all ones twice, at least a second apart; not read \
+         while the function is asleep or its power state is unknown; for a virtual function the physical one is read",
     )],
 };
 

@@ -34,12 +34,12 @@ macro_rules! words {
 
 words! {
     /// A node that the device cannot be used without does not exist.
-    NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing", undamped, by_value(&[(
+    NODE_MISSING = "node-missing": "the driver has made none of the device's required nodes", undamped, by_value(&[(
         MADE_BY_THE_RUNTIME,
         Meaning::warning("node-missing", "no GPU of the host has its node, and the container runtime makes them"),
     )]);
     /// The PCI function has no driver.
-    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it", undamped;
+    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or no driver is known", undamped;
     /// No accelerator function is loaded.
     UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded", undamped;
     /// The port of an FPGA cannot be read.

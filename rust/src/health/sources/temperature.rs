@@ -16,7 +16,7 @@ static ABOUT: About = About {
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::unhealthy(
         TEMPERATURE,
-        "a sensor has reached its emergency or critical limit and has not cooled since by 5 °C, or what the hardware says; or \
+        "a sensor has reached its emergency or critical limit and has not cooled by 5 °C since, or by the hardware's own margin; or \
          its alarm is set",
     )],
 };
@@ -29,7 +29,7 @@ static OF_GPU: About = About {
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::warning(
         TEMPERATURE,
-        "a sensor of a GPU has reached its critical limit and has not cooled since by 5 °C, or what the hardware says",
+        "a sensor of a GPU has reached its critical limit and has not cooled by 5 °C since, or by the hardware's own margin",
     )],
 };
 

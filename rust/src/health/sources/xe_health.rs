@@ -24,7 +24,7 @@ static CRITICAL: About = About {
     reads: Class::Firmware,
     pace: Pace::Thirtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(FIRMWARE, "gpu_health is `critical`, or survivability_mode says something")],
+    meanings: &[Meaning::unhealthy(FIRMWARE, "gpu_health is `critical`, or survivability_mode is set")],
 };
 
 static WARNING: About = About {

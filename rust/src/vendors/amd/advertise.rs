@@ -99,6 +99,9 @@ impl<'a> Advertiser<'a> {
         if let Some((name, source)) = &facts.product_name {
             device.note("product_name", name, source);
         }
+        if let Some(serial) = &facts.serial {
+            device.note("serial", serial.text(), own(serial.path()));
+        }
         for (kind, minor) in [("card", part.nodes.card), ("render", part.nodes.render)] {
             if let Some(minor) = minor {
                 device.note(&format!("{kind}_minor"), minor, own(&part.path.join("drm")));

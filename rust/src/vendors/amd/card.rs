@@ -24,6 +24,8 @@ pub(super) struct Facts {
     pub(super) partition_mode: PartitionMode,
     /// `product_name`, or where the board has none its name in a list, and the file.
     pub(super) product_name: Option<(String, PathBuf)>,
+    /// `serial_number` of the board, as its FRU memory has it; `None` on boards without.
+    pub(super) serial: Option<Attribute>,
     /// The GPU or its partitions, the first partition first.
     pub(super) parts: Vec<Part>,
     /// Temperatures for the health poll.
@@ -60,6 +62,7 @@ impl Facts {
         let first = path.map(|path| first_part(host, &card.key, path, topology, &mut problems));
         let partition_mode = path.map(|path| PartitionMode::read(host, path, &mut problems)).unwrap_or_default();
         let function = path.map(pci::Function::read);
+        let serial = path.and_then(|path| Attribute::read(path.join("serial_number")).ok());
         let product_name = function.as_ref().and_then(|function| product_name(host, function, names));
         Self {
             key: card.key.clone(),
@@ -67,6 +70,7 @@ impl Facts {
             function,
             partition_mode,
             product_name,
+            serial: serial.filter(|serial| !serial.text().is_empty()),
             parts: first.into_iter().collect(),
             readings: path.map(|path| gpus::temperature_readings(host, path)).unwrap_or_default(),
             problems,

@@ -371,6 +371,7 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
         ("model", nvml.model.as_ref().map(Value::from)),
         ("gpu_uuid", nvml.uuid.as_ref().map(Value::from)),
         ("minor", nvml.minor.map(Value::from)),
+        ("serial", nvml.serial.as_ref().filter(|serial| !serial.is_empty()).map(Value::from)),
         (
             "compute_capability",
             nvml.compute_capability.map(|(major, minor)| Value::Version(format!("{major}.{minor}"))),

@@ -103,7 +103,9 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note("mgmt_pf", &management.address, host.own_path(&management.path));
         pci::Function::read(&management.path).attach(host, device);
     }
-    for (name, attribute) in [("serial_num", &facts.serial_number), ("logic_uuids", &facts.logic_uuids)] {
+    for (name, attribute) in
+        [("serial_num", &facts.serial_number), ("serial", &facts.serial_number), ("logic_uuids", &facts.logic_uuids)]
+    {
         if let Some(attribute) = attribute {
             note(host, device, name, attribute);
         }

@@ -87,7 +87,8 @@ fn function(host: &Host, address: &str) -> Option<pci::Function> {
 }
 
 fn describe(host: &Host, device: &mut Device, information: &Attribute) {
-    for (fact, key) in [("product_name", "Product name"), ("serial_num", "Product serial number")] {
+    let serial = "Product serial number";
+    for (fact, key) in [("product_name", "Product name"), ("serial_num", serial), ("serial", serial)] {
         if let Some(value) = value_of(information.text(), key) {
             device.note(fact, value, host.own_path(information.path()));
         }

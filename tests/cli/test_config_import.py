@@ -1,4 +1,4 @@
-"""`devherd import-config`: each plugin's configuration becomes one that does the same."""
+"""`devherd config import`: each plugin's configuration becomes one that does the same."""
 
 import contextlib
 import resource
@@ -82,18 +82,18 @@ def imported(text, plugin=None, *, with_ignored=False):
 
 
 def test_an_nvidia_file_becomes_vendor_options(tmp_path):
-    """As YAML on standard output that check-config takes, what has no counterpart in comments."""
+    """As YAML on standard output that `config check` takes, what has no counterpart in comments."""
     path = tmp_path / "nvidia.yaml"
     path.write_text(NVIDIA)
 
-    outcome = devherd("import-config", path)
+    outcome = devherd("config", "import", path)
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert yaml.safe_load(outcome.stdout) == NVIDIA_IMPORTED
     assert "# flags.failOnInitError is left out" in outcome.stdout
     assert "labels are written on request" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
-    assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
+    assert devherd("config", "check", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
 
 
 def test_nvidia_names_by_product_and_shares_that_the_plugin_discards_are_rules():
@@ -158,7 +158,7 @@ def test_a_generic_file_keeps_its_groups_and_usb_ids_as_written(tmp_path):
     path = tmp_path / "generic.yaml"
     path.write_text(GENERIC)
 
-    outcome = devherd("import-config", path)
+    outcome = devherd("config", "import", path)
 
     assert outcome.code == 0
     assert "vendor: 0403" in outcome.stdout
@@ -323,14 +323,14 @@ def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path)
     path = tmp_path / "nvidia.yaml"
     path.write_text("version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 8}]}}\n")
 
-    outcome = devherd("import-config", path)
+    outcome = devherd("config", "import", path)
 
     assert outcome.code == 0
     assert yaml.safe_load(outcome.stdout)["vendors"] == {"nvidia": {"mps_root": "/run/nvidia/mps"}}
     assert "the default of `mps.root` in the plugin's chart" in outcome.stdout
     assert "the MPS control daemon goes with the plugin's DaemonSets" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
-    assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
+    assert devherd("config", "check", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
 
 
 def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
@@ -341,15 +341,15 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
     path.write_text(yaml.safe_dump(two))
 
     assert imported(yaml.safe_dump(one)) == {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}
-    refused = devherd("import-config", path)
-    printed = devherd("import-config", path, "--name", "b")
-    written = devherd("import-config", path, "--directory", tmp_path / "configs")
-    again = devherd("import-config", path, "--directory", tmp_path / "configs")
+    refused = devherd("config", "import", path)
+    printed = devherd("config", "import", path, "--name", "b")
+    written = devherd("config", "import", path, "--directory", tmp_path / "configs")
+    again = devherd("config", "import", path, "--directory", tmp_path / "configs")
 
     assert refused.code == 2
     assert "holds 2 configurations — a (nvidia), b (nvidia) — print one with --name" in refused.error_line
     assert yaml.safe_load(printed.stdout) == {"vendors": {"nvidia": {"mig_strategy": "single"}}}
-    assert "choose from a, b" in devherd("import-config", path, "--name", "c").error_line
+    assert "choose from a, b" in devherd("config", "import", path, "--name", "c").error_line
     assert written.stdout.split() == [str(tmp_path / "configs" / f"{name}.yaml") for name in ("a", "b")]
     assert yaml.safe_load((tmp_path / "configs/a.yaml").read_text()) == {
         "vendors": {"nvidia": {"mig_strategy": "mixed"}}
@@ -363,7 +363,7 @@ def test_a_configuration_that_cannot_be_written_whole_leaves_no_part_of_it(tmp_p
     path = tmp_path / "nvidia.yaml"
     path.write_text("version: v1\nflags: {migStrategy: mixed}\n")
 
-    command = [sys.executable, "-m", "devherd", "import-config", path, "--directory", tmp_path / "configs"]
+    command = [sys.executable, "-m", "devherd", "config", "import", path, "--directory", tmp_path / "configs"]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=at_most_ten_bytes_a_file)
 
     assert outcome.returncode == 2
@@ -412,16 +412,16 @@ def test_what_cannot_be_imported_is_one_line(tmp_path, text, complaint):
     path = tmp_path / "file"
     path.write_text(text)
 
-    outcome = devherd("import-config", path)
+    outcome = devherd("config", "import", path)
 
     assert outcome.code == 2
     assert complaint in outcome.error_line
 
 
 def test_standard_input_is_read():
-    """`kubectl get daemonset -o yaml … | devherd import-config -`."""
+    """`kubectl get daemonset -o yaml … | devherd config import -`."""
     done = subprocess.run(
-        [sys.executable, "-m", "devherd", "import-config", "-"],
+        [sys.executable, "-m", "devherd", "config", "import", "-"],
         input="-driver_type container\n",
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`devherd check-config` and `devherd config-schema`."""
+"""`devherd config check` and `devherd config schema`."""
 
 import json
 
@@ -13,7 +13,7 @@ def test_every_error_of_a_config_has_its_line_and_key_path(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("scan: {period: 5x}\nhealth: {recover_after: 0}\nresorces: []\n")
 
-    outcome = devherd("check-config", path)
+    outcome = devherd("config", "check", path)
     lines = outcome.stderr.splitlines()
 
     assert (outcome.code, outcome.stdout) == (2, "")
@@ -35,7 +35,7 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("simulated: [{name: example.com/gpu, count: 2}]\n")
 
-    outcome = devherd("check-config", path, "--host-root", tmp_path)
+    outcome = devherd("config", "check", path, "--host-root", tmp_path)
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.stdout.startswith(f"{path} is valid. On this host it results in:\n")
@@ -57,7 +57,7 @@ def test_a_selector_that_names_what_does_not_exist_is_an_error(tmp_path, match, 
         f"simulated: [{{name: a.example/x, count: 1}}]\nresources: [{{match: {match}, advertise: false}}]\n"
     )
 
-    outcome = devherd("check-config", path, "--host-root", tmp_path)
+    outcome = devherd("config", "check", path, "--host-root", tmp_path)
 
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith(f"devherd: bad configuration in {path}:2:")
@@ -69,8 +69,8 @@ def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for
     path = tmp_path / "config.yaml"
     path.write_text("resources: [{match: {vendor_id: '8086'}, advertise: false}]\n")
 
-    outcome = devherd("check-config", path, "--host-root", tmp_path)
-    strict = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+    outcome = devherd("config", "check", path, "--host-root", tmp_path)
+    strict = devherd("config", "check", "--strict", path, "--host-root", tmp_path)
 
     assert (outcome.code, strict.code) == (0, 1)
     assert f"{path} is valid." in outcome.stdout
@@ -96,9 +96,9 @@ def test_a_program_or_file_that_cannot_be_used_on_this_host_is_told(tmp_path):
     )
     script.write_text("exit 0\n")
     script.chmod(0o666)
-    bad = devherd("check-config", path, "--host-root", tmp_path)
+    bad = devherd("config", "check", path, "--host-root", tmp_path)
     script.chmod(0o644)
-    not_executable = devherd("check-config", path, "--host-root", tmp_path)
+    not_executable = devherd("config", "check", path, "--host-root", tmp_path)
 
     open_to_all = f"everybody may write {script}; take that right away with `chmod o-w`"
     told = [
@@ -121,9 +121,9 @@ def test_a_rule_that_matches_no_device_of_this_host_is_told_unless_it_may(tmp_pa
     path = tmp_path / "config.yaml"
     rule = "resources: [{match: {id: nobody}, name: a.example/y}]\n"
     path.write_text(f"simulated: [{{name: a.example/x, count: 1}}]\n{rule}")
-    outcome = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+    outcome = devherd("config", "check", "--strict", path, "--host-root", tmp_path)
     path.write_text(path.read_text().replace("name: a.example/y", "optional: true"))
-    optional = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+    optional = devherd("config", "check", "--strict", path, "--host-root", tmp_path)
 
     assert outcome.code == 1
     told = f"devherd: warning: {path}:2:13: resources[0]: matches no device of this node, which has 1 device — "
@@ -137,9 +137,9 @@ def test_a_bad_value_is_an_error_also_where_a_variable_overrules_it(tmp_path):
     path = tmp_path / "config.yaml"
     environment = {"DEVHERD_LISTEN": ":9478"}
     path.write_text("listen: 'localhost:99999'\n")
-    bad = devherd("check-config", path, "--host-root", tmp_path, environment=environment)
+    bad = devherd("config", "check", path, "--host-root", tmp_path, environment=environment)
     path.write_text("listen: 'localhost:9999'\nlog_level: debug\n")
-    good = devherd("check-config", path, "--host-root", tmp_path, environment=environment)
+    good = devherd("config", "check", path, "--host-root", tmp_path, environment=environment)
 
     assert bad.code == 2
     assert " — listen: " in bad.stderr
@@ -147,8 +147,8 @@ def test_a_bad_value_is_an_error_also_where_a_variable_overrules_it(tmp_path):
 
 
 def test_a_configuration_is_taken_from_standard_input(tmp_path):
-    """As import-config does."""
-    command = ("check-config", "-", "--host-root", tmp_path)
+    """As `config import` does."""
+    command = ("config", "check", "-", "--host-root", tmp_path)
     good = devherd(*command, stdin="simulated: [{name: a.example/x, count: 1}]\n")
     bad = devherd(*command, stdin="simulatde: []\n")
 
@@ -164,13 +164,13 @@ def test_keys_without_a_value_have_their_defaults(tmp_path):
     content = "vendors:\nresources:\nscan: {period: }\nhealth:\nlisten:\nsimulated: [{name: a.example/x, count: }]\n"
     path.write_text(content)
 
-    outcome = devherd("check-config", path, "--host-root", tmp_path)
+    outcome = devherd("config", "check", path, "--host-root", tmp_path)
 
     assert outcome.code == 2
     (line,) = outcome.stderr.splitlines()
     assert f"{path}:6:40 — simulated[0].count: there is no value — give one, or remove the key" in line
     path.write_text(content.replace("count: ", "count: 1"))
-    assert devherd("check-config", path, "--host-root", tmp_path).code == 0
+    assert devherd("config", "check", path, "--host-root", tmp_path).code == 0
 
 
 def test_a_simulated_resource_that_is_named_twice_is_an_error_with_both_places(tmp_path):
@@ -178,7 +178,7 @@ def test_a_simulated_resource_that_is_named_twice_is_an_error_with_both_places(t
     path = tmp_path / "config.yaml"
     path.write_text("simulated: [{name: a.example/x, count: 1}, {name: a.example/x, count: 2}]\n")
 
-    outcome = devherd("check-config", path)
+    outcome = devherd("config", "check", path)
 
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.error_line == (
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_configuration_is_one_line(tmp_path, content):
     path = tmp_path / "config.yaml"
     path.write_bytes(content)
 
-    outcome = devherd("check-config", path)
+    outcome = devherd("config", "check", path)
 
     assert outcome.code == 2
     assert str(path) in outcome.error_line
@@ -204,7 +204,7 @@ def test_a_file_that_is_no_configuration_is_one_line(tmp_path, content):
 def test_an_unreadable_file_is_one_line(tmp_path):
     """Absent, or a directory."""
     for path in (tmp_path / "absent.yaml", tmp_path):
-        outcome = devherd("check-config", path)
+        outcome = devherd("config", "check", path)
 
         assert outcome.code == 2
         assert f"cannot read {path}" in outcome.error_line
@@ -212,7 +212,7 @@ def test_an_unreadable_file_is_one_line(tmp_path):
 
 def test_the_schema_is_valid_and_fits_the_default_and_an_example():
     """Editors and validators can use it."""
-    outcome = devherd("config-schema")
+    outcome = devherd("config", "schema")
     schema = json.loads(outcome.stdout)
 
     assert outcome.code == 0

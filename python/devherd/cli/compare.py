@@ -1,0 +1,219 @@
+"""Compare what the kubelet has from the plugins of today with what devherd would offer. Nothing is registered.
+
+The host is scanned once, as `devherd scan` does; the kubelet is asked by its PodResources API for the allocatable
+devices of every plugin. Each difference has its reason and, where one exists, the key of the configuration that removes
+it. What devherd finds against devices that the kubelet calls Healthy is listed, too.
+
+Exit code: 0 if nothing differs, 1 if something does, 4 if no kubelet answers.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from devherd.cli.parser import load_config
+from devherd.config.resolved import fits_any
+from devherd.errors import DevherdError, ExitCode, UnreachableError, UsageError
+from devherd.text import amount
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devherd.comparison import Compared, Kubelet, Unseen
+    from devherd.config.model import Config
+    from devherd.inventory import Allocations
+    from devherd.proto.spool_pb2 import Problem
+
+SHOWN = 4
+"""Ids of a difference that a line names; JSON has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A comparison, and the problems of its scan."""
+
+    resources: list["Compared"]
+    unseen: list["Unseen"]
+    problems: list["Problem"]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether pods would have the same devices of devherd."""
+        return not any(resource.differences for resource in self.resources)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
+    parser.add_argument(
+        "--resource", metavar="GLOB", action="append", default=[], help="only these resources; can be repeated"
+    )
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=int,
+        help="stay, compare again and again, and print what has changed: for a pod",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare and print. Raises UsageError, and UnreachableError if no kubelet answers."""
+    if arguments.every is not None and arguments.every < 1:
+        raise UsageError("bad value of --every", f"`{arguments.every}` is less than a second", "give 60, for a minute")
+    config = load_config(arguments)
+    if arguments.every is not None:
+        return _stay(config, arguments)
+    report = compare(config, arguments.resource)
+    print(_shown(report, arguments.output))
+    return ExitCode.DONE if report.is_same else ExitCode.PROBLEM_FOUND
+
+
+def compare(config: "Config", globs: Sequence[str] = ()) -> Report:
+    """Ask the kubelet and scan the host, once each. Raises UsageError and UnreachableError."""
+    from devherd.cli.scan import look
+    from devherd.comparison import Comparison
+
+    kubelet, allocations = _asked(config.kubelet_dir / "pod-resources" / "kubelet.sock")
+    report = look(config)
+    both = Comparison(
+        kubelet,
+        report.offers,
+        allocations=allocations,
+        entries=report.inventory.entries,
+        rules=report.rules,
+    )
+    return Report(
+        [each for each in both.resources() if not globs or fits_any(each.name, globs)],
+        [each for each in both.unseen(report.held) if not globs or fits_any(each.resource, globs)],
+        report.problems,
+    )
+
+
+def _asked(socket: "Path") -> "tuple[Kubelet, Allocations]":
+    import asyncio
+
+    import grpc.aio
+
+    from devherd.kubelet.pod_resources import allocatable_nodes, list_pods, parse
+
+    what, cure = f"cannot ask the kubelet at {socket}", "give the directory of a running kubelet with --kubelet-dir"
+    if not socket.exists():
+        raise UnreachableError(what, "there is no such socket", cure)
+
+    async def ask() -> "tuple[Kubelet, Allocations]":
+        return await allocatable_nodes(socket), parse(await list_pods(socket))
+
+    try:
+        return asyncio.run(ask())
+    except grpc.aio.AioRpcError as error:
+        raise UnreachableError(what, f"{error.code().name}: {error.details()}", cure) from error
+
+
+def _stay(config: "Config", arguments: argparse.Namespace) -> int:
+    """Print each comparison that differs from the one before, until a signal ends the process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))
+    before = ""
+    while True:
+        try:
+            shown = _shown(compare(config, arguments.resource), arguments.output)
+        except DevherdError as error:
+            shown = f"devherd: {error}"
+        if shown != before:
+            print(shown, flush=True)
+            before = shown
+        time.sleep(arguments.every)
+
+
+def _shown(report: Report, output: str) -> str:
+    if output == "json":
+        return json.dumps(_json(report), indent=2)
+    from devherd.cli.tables import plain
+
+    return "\n".join(map(plain, _lines(report)))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    for resource in report.resources:
+        yield from _lines_of(resource)
+    if report.unseen:
+        yield "Found by devherd on devices that the kubelet calls Healthy:"
+    for found in report.unseen:
+        finding = found.held.finding
+        evidence = f"{finding.file}: {finding.value}" if finding.value else finding.file
+        text = f"  {found.resource} {found.device}: {finding.reason} ({found.held.action}), {finding.detail} {evidence}"
+        yield text.rstrip()
+    if report.problems:
+        yield "Problems of the scan:"
+    for problem in report.problems:
+        yield f"  {problem.vendor}: {problem.path}: {problem.error}"
+    differing = sum(bool(resource.differences) for resource in report.resources)
+    if differing:
+        yield f"{differing} of {amount(len(report.resources), 'resource')} would differ for pods."
+    elif report.resources:
+        yield "Nothing differs: pods would have the same devices."
+    else:
+        yield "The kubelet has no device of any plugin, and devherd would offer none."
+
+
+def _lines_of(resource: "Compared") -> Iterator[str]:
+    count = amount(len(resource.differences), "difference")
+    sign = "=" if resource.kubelet == resource.devherd else "≠"
+    yield f"{resource.name}: {resource.kubelet} {sign} {resource.devherd} ids, {count}"
+    for difference in resource.differences:
+        yield f"  {difference.kind}: {_named(difference.devices)}: {difference.reason}"
+        if difference.key:
+            yield f"    to have it as today: {difference.key}"
+        holders = sorted({pod for each in difference.devices for pod in resource.held.get(each, ())})
+        if holders:
+            yield f"    held by {_named(holders)}"
+
+
+def _named(words: Sequence[str]) -> str:
+    more = len(words) - SHOWN
+    return f"{', '.join(words[:SHOWN])} and {more} more" if more > 0 else ", ".join(words)
+
+
+def _json(report: Report) -> dict[str, Any]:
+    return {
+        "same": report.is_same,
+        "resources": [
+            {
+                "name": resource.name,
+                "kubelet": resource.kubelet,
+                "devherd": resource.devherd,
+                "differences": [
+                    {
+                        "kind": difference.kind,
+                        "reason": difference.reason,
+                        "key": difference.key or None,
+                        "devices": [
+                            {"id": each, "pods": list(resource.held.get(each, ()))} for each in difference.devices
+                        ],
+                    }
+                    for difference in resource.differences
+                ],
+            }
+            for resource in report.resources
+        ],
+        "findings": [
+            {
+                "resource": found.resource,
+                "device": found.device,
+                "reason": found.held.finding.reason,
+                "action": found.held.action,
+                "source": found.held.finding.source,
+                "detail": found.held.finding.detail,
+                "file": found.held.finding.file or None,
+                "value": found.held.finding.value or None,
+            }
+            for found in report.unseen
+        ],
+        "problems": [
+            {"vendor": problem.vendor, "path": problem.path, "error": problem.error} for problem in report.problems
+        ],
+    }
