@@ -65,13 +65,12 @@ pub(super) fn sandbox_missing() -> Vec<String> {
     sandbox::missing()
 }
 
+/// The parts of `OpenDevices`.
+type Opened = (Vec<(u32, Number)>, u32, u32);
+
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "what Python passes is converted to values")]
-pub(super) fn open_devices(
-    py: Python<'_>,
-    proc: PathBuf,
-    numbers: BTreeSet<Number>,
-) -> PyResult<(Vec<(u32, Number)>, u32, u32)> {
+pub(super) fn open_devices(py: Python<'_>, proc: PathBuf, numbers: BTreeSet<Number>) -> PyResult<Opened> {
     let found = py.detach(|| processes::open_devices(&proc, &numbers))?;
     Ok((found.open, found.refused, found.examined))
 }
