@@ -64,7 +64,7 @@ class Programs:
     first_scan: Callable[[Config], None]
     """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
-    """Imports what resource children and the exporter need, in the supervisor."""
+    """Imports what resource children need, in the supervisor."""
     preload_scan: Callable[[], None] = _nothing
     """Imports what the first scan needs, in its process, while the supervisor still imports."""
     rehearse: Callable[[Config], None] = _nothing
@@ -84,7 +84,7 @@ def _scanner(child: Child) -> int:
 
 
 def _exporter(child: Child) -> int:
-    from devherd.exporter.main import main  # noqa: PLC0415 - imported by _preload
+    from devherd.exporter.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -150,8 +150,7 @@ def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: 
 
 
 def _preload() -> None:
-    import devherd.device_plugin.child  # noqa: PLC0415 - shared by the children
-    import devherd.exporter.main  # noqa: PLC0415, F401 - shared: 4 MB less in the exporter
+    import devherd.device_plugin.child  # noqa: PLC0415, F401 - shared by the children
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
