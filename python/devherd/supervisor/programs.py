@@ -107,6 +107,12 @@ def _holders(child: Child) -> int:
     return main(child)
 
 
+def _pre_start(child: Child) -> int:
+    from devherd.pre_start.main import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
 def _kubernetes(child: Child) -> int:
     from devherd.kubernetes.main import main  # noqa: PLC0415 - only this process needs it
 
@@ -348,6 +354,30 @@ def _holders_access(settings: Settings, _name: str) -> Access:
     return Access(write=(directory,), made=(directory,), follows=(directory,))
 
 
+def _asks_before_starts(config: Config, _settings: Settings) -> bool:
+    return any(rule.advertise and rule.pre_start.is_on for rule in config.resources)
+
+
+def _pre_start_access(settings: Settings, _name: str) -> Access:
+    """Looks into processes for who has devices open, and runs programs that reset devices.
+
+    Landlock forbids the first, so files are restricted by their owners and modes alone.
+    """
+    own = settings.pre_start_socket.parent
+    return Access(
+        made=(own, temporary_directory(own)),
+        follows=(settings.run_dir, own),
+        execute=(Path("/"),),
+        families=(socket.AF_UNIX, socket.AF_NETLINK),
+        sees_processes=True,
+        capabilities=(
+            Capability.DAC_READ_SEARCH,
+            Capability.SYS_PTRACE,
+            Capability.SYS_ADMIN,
+        ),  # a reset needs the last
+    )
+
+
 _RESOURCE_LIMITS = MappingProxyType(
     {
         **DEFAULT_LIMITS,
@@ -386,6 +416,13 @@ DEVHERD = Programs(
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
+        Program(
+            group="pre-start",
+            main=_pre_start,
+            may=_pre_start_access,
+            wanted=_asks_before_starts,
+            starts_programs=True,
+        ),
         Program(
             group=HOLDERS,
             main=_holders,
