@@ -104,7 +104,7 @@ def _is_list(annotation: Any) -> bool:
 
 EXAMPLES: dict[str, str] = {
     "scan": """\
-# Scan the host each 30 seconds if no event occurs.
+# Scan the host every 30 seconds if no event occurs.
 scan: {period: 30s}
 """,
     "health": """\
@@ -226,6 +226,7 @@ RARE = frozenset(
         "health.xpumd",
         "health.amd_kfd",
         "health.kernel_log.optional",
+        "ledger.ignore",
         "node_labels.feature_file",
         "vendors.nvidia.cdi_annotation_prefix",
         "vendors.nvidia.cdi_hook_path",

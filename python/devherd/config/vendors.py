@@ -204,7 +204,7 @@ class NvidiaOptions(VendorOptions):
     """
     keep_open: Switch = True
     """Whether GPUs stay open while they are watched, so that NVML's events count at once. `false`: they are opened
-    briefly each 30 s, so that devherd does not prevent a reset, sleep or another driver.
+    briefly every 30 s, so that devherd does not prevent a reset, sleep or another driver.
     """
     imex: Imex = Imex()
 
