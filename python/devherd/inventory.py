@@ -97,7 +97,7 @@ class Inventory:
 
         `gone` are devices that the scan could not examine and that are known to be gone all the same.
 
-        Devices absent from it are `gone` for `forget_after` seconds, those in `forgotten` no longer, and those in `held`
+        Devices absent from it are `gone` for `forget_after` seconds, those in `forgotten` no more, and those in `held`
         for as long as pods hold them, except those of `reconfigured` vendors and of vendors that were not scanned: the
         configuration dropped them, so they are forgotten at once.
         """
