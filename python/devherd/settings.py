@@ -208,6 +208,11 @@ class Settings:
         return None if self.lasting_directory is None else self.lasting_directory / LOST_FILE
 
     @property
+    def present_file(self) -> Path | None:
+        """The devices that were there in this boot, for the next one, written by the scanner."""
+        return None if self.lasting_directory is None else self.lasting_directory / "present.pb"
+
+    @property
     def verdicts_file(self) -> Path:
         """The verdicts with their evidence, written by the scanner."""
         return self.run_dir / "verdicts.pb"

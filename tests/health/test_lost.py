@@ -6,7 +6,7 @@ import pytest
 
 from devherd import spool
 from devherd._native import Device, Fact
-from devherd.health.lost import Host, LostDevices, LostFile, Vanished, forget_at_rest
+from devherd.health.lost import Host, LostDevices, LostFile, PresentFile, Vanished, forget_at_rest, present
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
 
@@ -204,3 +204,32 @@ def test_the_copy_counts_after_a_boot_and_both_files_go_with_the_last_device(tmp
     LostFile(live, kept).write(node.lost.message())
     forget_at_rest(live, kept, list(spool.read(kept, health_pb2.Lost).devices))
     assert (LostFile(live, kept).read(), live.exists(), kept.exists()) == (health_pb2.Lost(), False, False)
+
+
+def test_a_card_that_a_boot_does_not_find_is_lost(tmp_path):
+    """The run directory is empty after a boot, and nobody would know that it had ever been there."""
+    first, second = (PresentFile(tmp_path / "present.pb", boot) for boot in ("one", "two"))
+    entries = [
+        device("GPU-1", **GPU),
+        device("GPU-2", card="0000:84:00.0", **GPU | {"pci_address": "0000:84:00.0", "uuid": "GPU-2"}),
+        device("GPU-3", card="0000:85:00.0", **GPU | {"pci_address": "0000:85:00.0", "uuid": "GPU-3"}),
+        device("GPU-4", card="0000:86:00.0", **GPU | {"pci_address": "0000:86:00.0", "uuid": "GPU-4"}),
+        device("MIG-1", **PART),
+        device("usb", "generic", "g"),
+    ]
+    first.write(present([(one, "a.b/c") for one in entries], {entries[2].key}), 0.0)
+    assert first.of_another_boot() == []
+    node = Node()
+    node.lost.await_all(second.of_another_boot())
+    replaced = device(
+        "GPU-9", card="0000:86:00.0", **GPU | {"pci_address": "0000:86:00.0", "uuid": "GPU-9", "serial": "9"}
+    )
+    there = entries[0], replaced
+    assert (node.scan(*there), node.names, node.lost.is_waiting) == ([], [], True)
+    host = Host({one.key: one for one in there}, node.vendors, (), node.drivers.get, 1000.0)
+    [news] = node.lost.end_of_waiting(host)
+    assert (news.device.device, news.text) == (
+        "GPU-2",
+        "is missing since the boot: was at 0000:84:00.0, slot 7, serial S1",
+    )
+    assert (node.names, node.lost.is_waiting) == (["GPU-2"], False)

@@ -174,3 +174,25 @@ async def test_a_cordoned_device_that_leaves_and_a_repartitioned_gpu_are_not_los
         await bed.until(lambda: len(bed.kubelet.devices(GPU)) == 1, "the cordoned GPU leaves the list", 30)
         assert not remembered(bed)
         assert not await lost_events(bed)
+
+
+async def test_a_card_that_is_not_there_after_a_boot_is_lost(bed):
+    """Nothing in memory knows that it was there: the state directory does."""
+    boot_id = bed.settings.host_root / "proc/sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text("a\n")
+    async with bed:
+        await bed.kubelet.until_allocatable(GPU, 8, within=30)
+        gpus = set(bed.kubelet.devices(GPU))
+        await bed.until((bed.directory / "state/present.pb").exists, "it is kept what is there")
+        await bed.stop_herd()
+        shutil.rmtree(bed.settings.run_dir)
+        boot_id.write_text("b\n")
+        take_out(bed)
+        await bed.start_herd()
+        await bed.kubelet.until_allocatable(GPU, 7, within=30)
+        await bed.until(lambda: remembered(bed), "it is lost")
+        [gpu] = gpus - set(bed.kubelet.devices(GPU))
+        assert await is_red(bed, gpu) == ALL_RED
+        [event] = await lost_events(bed)
+    assert event["message"] == "is missing since the boot: was at 0000:83:00.0, slot 129, serial 1565023010004"

@@ -8,6 +8,7 @@ state directory.
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,31 @@ class LostDevices:
         self.forgotten = {(one.vendor, one.card, one.device) for one in known.forgotten}
         """Devices that are gone, still listed, and not missed."""
 
+        self._awaited: dict[DeviceKey, health_pb2.LostDevice] = {}
+        """Devices that were there before this boot and that no scan of it has found yet."""
+
     def __bool__(self) -> bool:
-        return bool(self._lost or self.forgotten)
+        return bool(self._lost or self.forgotten or self._awaited)
+
+    def await_all(self, devices: Iterable[health_pb2.LostDevice]) -> None:
+        """These were there before this boot: those that are not found in time are lost."""
+        self._awaited = {key_of(device): device for device in devices if key_of(device) not in self._lost}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a device is awaited that was there before this boot."""
+        return bool(self._awaited)
+
+    def end_of_waiting(self, host: Host) -> list[News]:
+        """Those that are awaited no longer because nothing has found them are lost."""
+        awaited, self._awaited = self._awaited, {}
+        news = []
+        for key, device in awaited.items():
+            if not _is_there(key, device, host):
+                device.since_timestamp_seconds = host.now
+                self._lost[key] = device
+                news.append(News(device, f"is missing since the boot: {described(device)}", is_over=False))
+        return news
 
     def message(self) -> health_pb2.Lost:
         """The content of the file."""
@@ -118,6 +142,36 @@ class LostDevices:
                     self.forgotten.add(key)
 
 
+def _is_there(key: DeviceKey, device: health_pb2.LostDevice, host: Host) -> bool:
+    """Whether a device of before the boot is there, or another in its place: somebody has changed the card."""
+    if _why_not_missed(key, device, host) is not None:
+        return True
+    return any(
+        entry.vendor == device.vendor and entry.device.attributes.get("pci_address") == device.pci_address
+        for entry in host.entries.values()
+    )
+
+
+def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey]) -> list[health_pb2.LostDevice]:
+    """The whole PCI devices that are there and not cordoned, each with its resource: the next boot will miss them."""
+    found = [
+        _described_device(entry, name)
+        for entry, name in offered
+        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device.attributes)
+    ]
+    boards: dict[str, list[str]] = {}
+    for device in found:
+        boards.setdefault(device.serial, []).append(device.device)
+    for device in found:
+        device.same_serial.extend(sorted(set(boards[device.serial] if device.serial else ()) - {device.device}))
+    return sorted(found, key=key_of)
+
+
+def _is_whole(facts: Mapping[str, str]) -> bool:
+    """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
+    return "," not in facts.get("pci_address", ",") and not _part_of(facts)
+
+
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:
     """The inventory's key."""
     return device.vendor, device.card, device.device
@@ -133,31 +187,33 @@ def described(device: health_pb2.LostDevice) -> str:
     return f"was at {where}{held}{before}"
 
 
-def _lost_device(one: Vanished, entries: Iterable[Entry]) -> health_pb2.LostDevice:
-    device = one.entry.device
+def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice:
+    device = entry.device
     facts = device.attributes
     row = _ROWS.get(device.vendor)
-    serial = facts.get("serial", "")
-    lost = health_pb2.LostDevice(
+    return health_pb2.LostDevice(
         vendor=device.vendor,
         card=device.card,
         device=device.id,
-        resource_name=one.resource_name,
-        since_timestamp_seconds=one.since,
+        resource_name=resource_name,
         pci_address=facts.get("pci_address", ""),
         slot=facts.get("slot", ""),
-        serial=serial,
+        serial=facts.get("serial", ""),
         model=next((facts[name] for name in (row.model if row else ()) if name in facts), ""),
-        is_listed=True,
         uuid=facts.get("uuid", ""),
         driver=facts.get("pci_driver", ""),
-        part=_part_of(device.attributes),
-        part_of=_whole_of(device.attributes),
+        part=_part_of(facts),
+        part_of=_whole_of(facts),
         is_of_pci="pci_address" in facts,
     )
-    if serial:
+
+
+def _lost_device(one: Vanished, entries: Iterable[Entry]) -> health_pb2.LostDevice:
+    lost = _described_device(one.entry, one.resource_name)
+    lost.since_timestamp_seconds, lost.is_listed = one.since, True
+    if lost.serial:
         lost.same_serial.extend(
-            sorted(other.device.id for other in entries if other.is_found and _serial_of(other) == serial)
+            sorted(other.device.id for other in entries if other.is_found and _serial_of(other) == lost.serial)
         )
     _update(lost, one)
     return lost
@@ -285,6 +341,40 @@ class LostFile:
                     log.error("cannot keep which devices are missed: %s; a boot will undo it", error)
                 self._complaint = str(error)
         self._written = content
+
+
+class PresentFile:
+    """The devices that are there, kept for the next boot; `path` is None if nothing is to outlive one."""
+
+    def __init__(self, path: Path | None, boot_id: str) -> None:
+        self._path = path
+        self._boot_id = boot_id
+        self._written: bytes | None = None
+        self._written_at = -math.inf
+
+    def of_another_boot(self) -> list[health_pb2.LostDevice]:
+        """Those that were there in the boot before; empty if that is this one."""
+        known = spool.read_or_empty(self._path, health_pb2.Present) if self._path else health_pb2.Present()
+        return [] if known.boot_id == self._boot_id else list(known.devices)
+
+    def write(self, devices: Sequence[health_pb2.LostDevice], monotonic: float) -> bool:
+        """Bring it up to date; False if the last time is less than PRESENT_SECONDS ago.
+
+        What cannot be written is logged with `LostFile`.
+        """
+        if self._path is None:
+            return True
+        if monotonic - self._written_at < PRESENT_SECONDS:
+            return False
+        content = health_pb2.Present(boot_id=self._boot_id, devices=devices).SerializeToString(deterministic=True)
+        if content != self._written:
+            with contextlib.suppress(OSError):
+                _put(self._path, content, is_synced=True)
+            self._written, self._written_at = content, monotonic
+        return True
+
+
+PRESENT_SECONDS = 10.0
 
 
 def orders_file(findings_directory: Path) -> Path:

@@ -836,6 +836,35 @@ class Lost(_message.Message):
 Global___Lost: _TypeAlias = Lost  # noqa: Y015
 
 @_typing.final
+class Present(_message.Message):
+    """present.pb in the state directory: the PCI devices that were offered in a boot, so that one that the next boot does not find is lost.
+    Written by the scanner.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
+        """sorted by vendor, card, id"""
+
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        devices: _abc.Iterable[Global___LostDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Present: _TypeAlias = Present  # noqa: Y015
+
+@_typing.final
 class LostDevice(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -14,7 +14,7 @@ from devherd.config.resolved import Config
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, Memory, Seen
-from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
+from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file, present
 from devherd.health.policy import FINE, Earlier, Policy, Rules
 from devherd.health.verdicts import held_messages
 from devherd.inventory import DeviceKey, Entry, Inventory, key_of, not_examined
@@ -23,6 +23,7 @@ from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plu
 from devherd.process import HOLDERS
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
+    CORDONED,
     DEVICE_DUMP,
     DEVLINK,
     EVENT_SOURCES,
@@ -114,7 +115,9 @@ class Pipeline:
     ) -> None:
         self.config = config
         self._holders = holders
-        self.lost = lost or LostDevices()
+        self.lost = LostDevices() if lost is None else lost
+        self._began: float | None = None
+        """Monotonic second of the first scan."""
         self.lost_news: list[News] = []
         """What has become of lost devices since somebody took this."""
         self._configured = 1
@@ -207,10 +210,19 @@ class Pipeline:
             self.requests[HOLDERS] = "{}"
         self._cdi.publish(self.inventory, self._edits_of)
         self.policy.note(self._seen_without_looking(), now(self.config))
+        self._began = clock if self._began is None else self._began
         if self.lost or self._is_forgetting():
             host = Host(self.inventory.entries, scan.vendors, reconfigured, self._driver_at, time.time())
             self.lost_news += self.lost.observe(self._vanished(clock, held), host)
+            if self.lost.is_waiting and clock - self._began >= self.config.health.forget_after:
+                self.lost_news += self.lost.end_of_waiting(host)
         return scan
+
+    def present(self) -> list[health_pb2.LostDevice]:
+        """The devices that the next boot will miss if it does not find them."""
+        offered = ((one.entry, offer.name) for offer in self._node_offers().offers.offers for one in offer.devices)
+        cordoned = [key for key, verdict in self.policy.verdicts().items() if CORDONED in verdict.reasons]
+        return present(offered, cordoned)
 
     def _forget_as_ordered(self) -> None:
         if self.lost and self._findings is not None:
