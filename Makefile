@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel chart proto models docs-pages docs pictures demo test test-rest test-all skew systemd image soak cluster lint format bench tools clean
+.PHONY: all help build wheel release chart proto models docs-pages docs pictures demo test test-rest test-all skew systemd image soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,6 +9,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' 2>/dev/null
 NATIVE := $(VENV)/.native-built
 INSTALLED := $(VENV)/.installed
 ARCHITECTURE ?= $(shell uname -m)
+DIST ?= dist
 # Of a wheel, in `devherd --version` and the metric devherd_build_info. zig links for glibc 2.17, whatever this machine has.
 REVISION = $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null)
 OLDER_KUBERNETES := $(patsubst tests/kubelet/harness/releases/v%.mod,%,$(wildcard tests/kubelet/harness/releases/*.mod))
@@ -43,12 +44,15 @@ $(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
 wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust toolchain; ARCHITECTURE=aarch64 is for arm64
 	@$(BIN)/pip install --quiet --constraint constraints.txt ziglang
 	@if command -v rustup >/dev/null; then rustup --quiet target add $(ARCHITECTURE)-unknown-linux-gnu; fi
-	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' python rust/wheel.py --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out dist
+	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' python rust/wheel.py --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out '$(DIST)'
 
 image: ## build the container image into dist/, with podman, buildah or docker; IMAGE_OPTIONS='--platform linux/arm64' and others
-	@$(PYTHON) deploy/image/build.py $(IMAGE_OPTIONS)
+	@$(PYTHON) deploy/image/build.py --out '$(DIST)' $(IMAGE_OPTIONS)
 
-CHARTS ?= dist
+release: $(INSTALLED) ## everything that a release has into dist/: wheels, images, chart, bills of materials, SHA256SUMS; says what cannot be built here
+	@$(BIN)/python deploy/release.py --out '$(DIST)'
+
+CHARTS ?= $(DIST)
 CHART_VERSION = $(shell sed -n 's/^version: //p' deploy/helm/devherd/Chart.yaml)
 
 chart: ## package the Helm chart into dist/, with files in place of its links

@@ -19,9 +19,9 @@ class Helm:
     def __init__(self, program, directory):
         self._program, self._directory = program, directory
 
-    def manifests(self, values, chart=CHART, release="devherd", namespace="devherd"):
+    def manifests(self, values, chart=CHART, release="devherd", namespace="devherd", options=()):
         """What an installation with these values would send. Raises ValueError with Helm's words."""
-        made = self._with_values("template", values, chart, release, namespace, "--no-hooks")
+        made = self._with_values("template", values, chart, release, namespace, "--no-hooks", *options)
         return list(filter(None, yaml.safe_load_all(made)))
 
     def hooks(self, values, release="devherd", namespace="devherd"):

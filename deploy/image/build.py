@@ -1,6 +1,6 @@
 """Builds the image by deploy/Containerfile, writes it and its bill of materials into dist/, and prints its layers.
 
-    build.py [--builder podman|buildah|docker] [--platform linux/arm64] [--name NAME] [OPTION...]
+    build.py [--builder podman|buildah|docker] [--platform linux/arm64] [--name NAME] [--out DIRECTORY] [OPTION...]
 
 What it does not know goes on to the builder, such as --build-arg PYTHON_IMAGE=docker.io/library/python@sha256:... . Two
 builds of one commit on the same base images have the same layers: all times in them are that of the commit, or
@@ -91,14 +91,15 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--builder", choices=BUILDERS, help="default: the first of these that is on PATH")
     parser.add_argument("--platform", help="linux/amd64 or linux/arm64; default: this machine's")
     parser.add_argument("--name", help="default: localhost/devherd:VERSION")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="default: dist")
     known, options = parser.parse_known_args(words)
     builder = known.builder or next(filter(shutil.which, BUILDERS), None)
     if builder is None or shutil.which(builder) is None:
         wanted = builder or ", ".join(BUILDERS)
         return _say(f"no {wanted} on PATH — it is what builds the image — install podman, buildah or docker's buildx")
     image = of_checkout(known.name, known.platform)
-    archive = ROOT / "dist" / f"{image.file_name}.oci.tar"
-    archive.parent.mkdir(exist_ok=True)
+    archive = known.out.absolute() / f"{image.file_name}.oci.tar"
+    archive.parent.mkdir(parents=True, exist_ok=True)
     archive.unlink(missing_ok=True)
     for command in commands(builder, image, archive, options):
         if code := subprocess.run(command, cwd=ROOT, check=False).returncode:

@@ -37,7 +37,7 @@ def page() -> str:
     text = (CHART / "values.yaml").read_text("utf-8")
     rows = [(path, _default(yaml.safe_load(text), path), comment) for path, comment in _described(text)]
     top = [path.partition(".")[0] for path, *_ in rows]
-    first, last = top.index("components"), top.index("podMonitor")
+    first, last = top.index("vendors"), top.index("podMonitor")
     parts = [HEAD, _table(rows[:first]), OF_A_POOL, _table(rows[first:last]), MONITORING, _table(rows[last:])]
     return "\n".join(parts)
 

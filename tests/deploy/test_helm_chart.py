@@ -22,8 +22,8 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 WITH = {"node-condition": ("events",)}
 """What a component is refused without."""
-BY_VALUE_INSTEAD = {"k0s", "microk8s"}
-"""Components whose place the value kubeletDir takes."""
+BY_VALUE_INSTEAD = {"k0s", "microk8s", "compare"}
+"""Components whose place the values kubeletDir and compare take."""
 COMPONENTS = sorted({path.name for path in (KUBERNETES / "components").iterdir()} - BY_VALUE_INSTEAD)
 
 
@@ -157,7 +157,8 @@ def test_each_example_is_a_good_configuration_of_good_values(helm, example):
     configurations = [
         each["data"]["config.yaml"] for each in of_kind("ConfigMap", manifests) if "config.yaml" in each["data"]
     ]
-    assert len(configurations) == len(of_kind("DaemonSet", manifests)) == len(values.get("pools", [None]))
+    pools = 4 if values.get("vendors") == "auto" else len(values.get("pools", [None]))
+    assert len(configurations) == len(of_kind("DaemonSet", manifests)) == pools
     for configuration in (*map(yaml.safe_load, configurations), *several.values()):
         assert list(warnings_of(Config.model_validate(configuration or {}))) == []
 
@@ -245,7 +246,7 @@ def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):
     """Zero, false, an empty text and an empty list take the place of the common value; null takes it away."""
     values = {
         "components": ["nvidia"],
-        "config": {"vendors": {"amd": {"enabled": True}, "nvidia": {"mig_strategy": "mixed"}}, "log_level": "debug"},
+        "config": {"vendors": {"amd": {"enabled": True}, "nvidia": {"gdrcopy_enabled": True}}, "log_level": "debug"},
         "tolerations": [{"key": "gpu"}],
         "pools": [
             {
@@ -262,7 +263,7 @@ def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):
     one, other = (each["spec"] for each in of_kind("DaemonSet", manifests))
     config = yaml.safe_load(of_kind("ConfigMap", manifests)[0]["data"]["config.yaml"])
 
-    assert config == {"vendors": {"amd": {"enabled": False}, "nvidia": {"mig_strategy": "mixed"}}}
+    assert config == {"vendors": {"amd": {"enabled": False}, "nvidia": {"gdrcopy_enabled": True}}}
     assert one["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert one["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
     names = {each["name"] for each in one["template"]["spec"]["containers"][0]["env"]}
@@ -300,7 +301,7 @@ def test_common_nodes_narrow_each_pool(helm):
 
 def test_configurations_are_chosen_by_a_label(helm):
     """Each is a file whose name is the label's value; the component that follows the label comes with them."""
-    configs = {"default": {}, "mig": {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}}
+    configs = {"default": {}, "mig": {"vendors": {"nvidia": {"gdrcopy_enabled": True}}}}
     values = {"configs": configs, "configLabel": "devherd.io/config", "configDefault": "mig"}
     manifests = helm.manifests(values)
 
@@ -496,7 +497,7 @@ def test_the_chart_has_every_component_by_a_link():
     linked = {str(path.relative_to(CHART / "files/components")): path for path in CHART.glob("files/components/*/*")}
     there = {
         str(path.relative_to(KUBERNETES / "components")): path
-        for component in COMPONENTS
+        for component in (*COMPONENTS, "compare")
         for path in (KUBERNETES / "components" / component).iterdir()
     }
     assert {name: path.resolve() for name, path in linked.items()} == there

@@ -10,7 +10,7 @@ import pytest
 import scratch
 from chosen import cgroup_driver, older_containerd
 from figures import FIGURES, table
-from go_program import GoProgram
+from go_program import SAMPLE_PLUGIN, GoProgram
 from images import Images
 from not_tested import not_tested
 from real_cluster import RealCluster
@@ -32,6 +32,7 @@ RUNTIME = GoProgram(
 def pytest_collection_finish(session):
     cgroup_driver()  # before minutes go by
     RUNTIME.build_before(session)
+    SAMPLE_PLUGIN.build_before(session)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -45,6 +46,12 @@ def pytest_terminal_summary(terminalreporter):
 def runtime(tool):
     """The directory of containerd's programs."""
     return RUNTIME.built(tool("go"), print)
+
+
+@pytest.fixture(scope="session")
+def sample_plugin(tool):
+    """The path of Kubernetes' sample device plugin: example.com/resource with the devices Dev-1 and Dev-2."""
+    return SAMPLE_PLUGIN.built(tool("go"), print)
 
 
 @pytest.fixture(scope="session")

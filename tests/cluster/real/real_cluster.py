@@ -110,23 +110,31 @@ class RealCluster(WholeNode):
 
     def deploy(self, config, *components, tag="1"):
         """Apply deploy/kubernetes with this configuration and these components, and wait until devherd is ready."""
+        self._apply(config, "../kubernetes", components, tag)
+        self.until_rolled_out()
+
+    def compare(self, config):
+        """Apply the comparison of deploy/kubernetes with this configuration, beside what is there."""
+        self._apply(config, "../kubernetes/compare", (), "1", name="devherd-compare")
+
+    def _apply(self, config, resource, components, tag, name="devherd"):
         place = self.directory / "deploy"
         if not place.exists():
             shutil.copytree(_KUBERNETES, place / "kubernetes")
-            (place / "pool").mkdir()
-        (place / "pool/config.yaml").write_text(yaml.safe_dump(config))
+        pool = place / name
+        pool.mkdir(exist_ok=True)
+        (pool / "config.yaml").write_text(yaml.safe_dump(config))
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "devherd",
-            "resources": ["../kubernetes"],
+            "resources": [resource],
             "components": [f"../kubernetes/components/{component}" for component in components],
             "images": [{"name": "registry.example.com/devherd", "newName": "localhost/devherd", "newTag": tag}],
-            "configMapGenerator": [{"name": "devherd", "behavior": "replace", "files": ["config.yaml"]}],
+            "configMapGenerator": [{"name": name, "behavior": "replace", "files": ["config.yaml"]}],
         }
-        (place / "pool/kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-        self.kubectl("apply", "-k", place / "pool")
-        self.until_rolled_out()
+        (pool / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        self.kubectl("apply", "-k", pool)
 
     def until_rolled_out(self):
         """Wait until the only pod of devherd is the one that is wanted, and has registered everything."""

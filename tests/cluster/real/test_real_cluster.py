@@ -233,6 +233,36 @@ def test_the_kubelet_finds_devherd_in_its_plugins_registry(cluster, pod):
     assert NO_DRIVER in cluster.opening(pod({FPGA: 1}), f"/dev/{ports(cluster, 'pod-1')[0]}")
 
 
+def test_a_comparison_says_what_differs_from_the_plugins_of_today_and_is_ready_where_nothing_does(
+    cluster, sample_plugin
+):
+    """Beside devherd and a published plugin. It registers nothing; `rollout status` waits for the last difference."""
+    places = ("sh", "-c", "ls /var/lib/kubelet/device-plugins")
+    before = cluster.run(*places)
+    sample = cluster.machine.start(sample_plugin)
+    cluster.until_allocatable_in_status("example.com/resource", 2)
+    cluster.compare(QUICK)
+    newest = ("-n", "devherd", "logs", "daemonset/devherd-compare")
+
+    def said():
+        try:
+            return cluster.kubectl(*newest)
+        except OSError:  # its container does not run yet
+            return ""
+
+    cluster.eventually(lambda: "example.com/resource: 2 ≠ 0 ids, 1 difference\n" in said(), "it says what differs", 90)
+    assert f"{FPGA}: 4 = 4 ids, 0 differences\n" in said()
+    waiting = ("-n", "devherd", "rollout", "status", "daemonset/devherd-compare")
+    with pytest.raises(OSError, match="timed out"):
+        cluster.kubectl(*waiting, "--timeout=5s")
+    sample.popen.terminate()
+    cluster.kubectl(*waiting, "--timeout=180s")
+    cluster.eventually(lambda: "Nothing differs" in said(), "it says that nothing differs", 90)
+    cluster.kubectl("-n", "devherd", "delete", "daemonset/devherd-compare", "--wait=true")
+    cluster.eventually(lambda: len(cluster.devherds()) == 1, "its pod is gone", 60)
+    assert cluster.run(*places) == before
+
+
 LISTEN = """
 import socket
 kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)  # NETLINK_KOBJECT_UEVENT

@@ -13,7 +13,7 @@
 {{- end }}
 
 {{/* Kubernetes' strategic merge, as far as the components need it: `by` into `to`, both maps. A null takes away; lists of what has
-a name are merged by name. */}}
+a name are merged by name, other lists are replaced. */}}
 {{- define "devherd.merge" -}}
 {{- $to := .to }}
 {{- range $key, $value := .by }}
@@ -22,7 +22,7 @@ a name are merged by name. */}}
 {{- $_ := unset $to $key }}
 {{- else if and (kindIs "map" $value) (kindIs "map" $there) }}
 {{- include "devherd.merge" (dict "to" $there "by" $value) }}
-{{- else if and (kindIs "slice" $value) (kindIs "slice" $there) }}
+{{- else if and (kindIs "slice" $value) (kindIs "slice" $there) (or (empty $value) (kindIs "map" (first $value))) }}
 {{- range $item := $value }}
 {{- $same := false }}
 {{- range $there }}

@@ -2,14 +2,15 @@
 
 {{/* All pools, as JSON: each with the values that it does not have itself from the top. */}}
 {{- define "devherd.pools" -}}
-{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "namespaceOverride" "commonLabels" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "cleanNodes" "global" }}
+{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "namespaceOverride" "commonLabels" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "cleanNodes" "global" "nodes" "compare" "scrapeAnnotations" }}
 {{- $common = merge $common (include "devherd.nothing" . | fromYaml) }}
 {{- $pools := list }}
-{{- range default (list dict) .Values.pools }}
+{{- range include "devherd.ownPools" . | fromJsonArray }}
 {{- $pool := deepCopy $common }}
 {{- include "devherd.override" (dict "to" $pool "by" .) }}
 {{- include "devherd.override" (dict "to" $pool "by" (dict "nodeSelector" (include "devherd.ownNodes" . | fromYaml))) }}
-{{- if $pool.configs }}{{ $_ := set $pool "components" (append $pool.components "config-by-label" | uniq) }}{{ end }}
+{{- $_ := set $pool "components" (include "devherd.componentsOfPool" (dict "root" $ "pool" $pool) | fromJsonArray) }}
+{{- include "devherd.checkNeeds" $pool }}
 {{- include "devherd.checkConfigs" $pool }}
 {{- $pools = append $pools $pool }}
 {{- end }}
@@ -26,7 +27,7 @@
 
 {{/* A value that is there without anything, `tolerations:`, is one that is not set. */}}
 {{- define "devherd.nothing" -}}
-{components: [], config: {}, configs: {}, configLabel: "", configDefault: "", nodeSelector: {}, affinity: {}, tolerations: [], priorityClassName: "", resources: {},
+{vendors: [], components: [], config: {}, configs: {}, configLabel: "", configDefault: "", nodeSelector: {}, affinity: {}, tolerations: [], priorityClassName: "", resources: {},
 updateStrategy: {}, podAnnotations: {}, podLabels: {}, podSecurityContext: {}, securityContext: {}, extraArgs: [], extraEnv: [], extraVolumes: [], extraVolumeMounts: []}
 {{- end }}
 

@@ -1,0 +1,179 @@
+{{/* What is known of each vendor: the labels of its nodes, the components that its devices and options need. */}}
+
+{{/* By vendor the labels that Node Feature Discovery (0.19: class and vendor of PCI functions, its rules for RDMA), its configuration by
+NVIDIA's charts (vendor alone) and the vendors' own rules give to nodes. */}}
+{{- define "devherd.labelsOfVendors" -}}
+nvidia:
+  feature.node.kubernetes.io/pci-0300_10de.present: "true"
+  feature.node.kubernetes.io/pci-0302_10de.present: "true"
+  feature.node.kubernetes.io/pci-10de.present: "true"
+  feature.node.kubernetes.io/cpu-model.vendor_id: NVIDIA
+  nvidia.com/gpu.present: "true"
+amd:
+  feature.node.kubernetes.io/pci-0300_1002.present: "true"
+  feature.node.kubernetes.io/pci-0302_1002.present: "true"
+  feature.node.kubernetes.io/pci-0380_1002.present: "true"
+  feature.node.kubernetes.io/pci-1200_1002.present: "true"
+  feature.node.kubernetes.io/pci-1002.present: "true"
+  feature.node.kubernetes.io/amd-gpu: "true"
+intel-gpu:
+  feature.node.kubernetes.io/pci-0300_8086.present: "true"
+  feature.node.kubernetes.io/pci-0380_8086.present: "true"
+  intel.feature.node.kubernetes.io/gpu: "true"
+intel-fpga:
+  feature.node.kubernetes.io/pci-1200_8086.present: "true"
+  feature.node.kubernetes.io/pci-1200_1c2c.present: "true"
+  intel.feature.node.kubernetes.io/fpga-arria10: "true"
+xilinx-fpga:
+  feature.node.kubernetes.io/pci-1200_10ee.present: "true"
+  feature.node.kubernetes.io/pci-10ee.present: "true"
+rdma:
+  feature.node.kubernetes.io/rdma.available: "true"
+  feature.node.kubernetes.io/rdma.capable: "true"
+  feature.node.kubernetes.io/pci-15b3.present: "true"
+{{- end }}
+
+{{/* An affinity for nodes that have a label of one of `vendors` and none of `others`, as YAML. */}}
+{{- define "devherd.affinityOfVendors" -}}
+{{- $labels := include "devherd.labelsOfVendors" . | fromYaml }}
+{{- $not := list }}
+{{- range .others }}
+{{- range $key, $value := get $labels . }}{{ $not = append $not (dict "key" $key "operator" "NotIn" "values" (list $value)) }}{{ end }}
+{{- end }}
+{{- $terms := list }}
+{{- range .vendors }}
+{{- range $key, $value := get $labels . }}
+{{- $terms = append $terms (dict "matchExpressions" (prepend $not (dict "key" $key "operator" "In" "values" (list $value)))) }}
+{{- end }}
+{{- end }}
+{{- toYaml (dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms))) }}
+{{- end }}
+
+{{/* The pools of `vendors: auto`, as JSON: no node is in two, and a vendor that needs rights comes before one that needs none. */}}
+{{- define "devherd.automaticPools" -}}
+{{- if or .Values.pools .Values.affinity }}{{ fail "vendors: auto is set with pools or affinity — it makes pools of its own by the labels of nodes — leave these out, or name the vendors of each pool" }}{{ end }}
+{{- if eq (toString .Values.nodes) "all" }}{{ fail "vendors: auto is set with nodes: all — its pools are on the nodes that Node Feature Discovery has labelled — leave nodes out" }}{{ end }}
+{{- $pools := list }}{{ $others := list }}
+{{- range $vendors := list (list "nvidia") (list "amd") (list "intel-gpu") (list "intel-fpga" "xilinx-fpga" "rdma") }}
+{{- $name := ternary (first $vendors) "other" (eq (len $vendors) 1) }}
+{{- $affinity := include "devherd.affinityOfVendors" (dict "vendors" $vendors "others" $others) | fromYaml }}
+{{- $pools = append $pools (dict "name" $name "vendors" $vendors "affinity" $affinity) }}
+{{- $others = concat $others $vendors }}
+{{- end }}
+{{- toJson $pools }}
+{{- end }}
+
+{{/* What options of the configurations of a pool need: a list of `component`, `option`, `why`, `vendor`, as JSON. `or`: another component
+that gives the same. A mount of one's own does, too: `mounts`. Configurations of the user's own ConfigMap are not seen here. */}}
+{{- define "devherd.needs" -}}
+{{- $needs := list }}
+{{- range concat (list .config) (values .configs) }}
+{{- $config := . | default dict }}
+{{- $vendors := $config.vendors | default dict }}
+{{- $nvidia := $vendors.nvidia | default dict }}
+{{- $health := $config.health | default dict }}
+{{- $kubernetes := $config.kubernetes | default dict }}
+{{- $strategy := $nvidia.mig_strategy | default "none" }}
+{{- if and (ne $strategy "none") (not (and (eq $strategy "single") (eq (toString $nvidia.device_discovery_strategy) "procfs"))) }}
+{{- $option := printf "vendors.nvidia.mig_strategy is %s" $strategy }}
+{{- $needs = append $needs (dict "vendor" "nvidia" "component" "nvidia" "option" $option "why" "NVML names MIG devices, and comes with that one") }}
+{{- end }}
+{{- if contains "cdi-" (toString $nvidia.device_list_strategy) }}
+{{- $needs = append $needs (dict "vendor" "nvidia" "component" "nvidia-cdi" "mounts" true "option" "vendors.nvidia.device_list_strategy has a CDI strategy" "why" "the driver's files, which CDI specs name, are mounted by that one") }}
+{{- end }}
+{{- range $config.resources }}
+{{- if eq (toString (.sharing | default dict).strategy) "mps" }}
+{{- $needs = append $needs (dict "vendor" "nvidia" "component" "nvidia-mps" "mounts" true "option" "resources share by mps" "why" "no share is Healthy while devherd does not see the control daemon, whose directory is mounted by that one") }}
+{{- end }}
+{{- end }}
+{{- if eq (toString $health.amd_kfd) "true" }}
+{{- $needs = append $needs (dict "vendor" "amd" "component" "amd" "option" "health.amd_kfd is true" "why" "the right to open /dev/kfd comes with that one") }}
+{{- end }}
+{{- if eq (toString ($health.kernel_log | default dict).enabled) "true" }}
+{{- $needs = append $needs (dict "component" "kernel-log" "or" "amd" "option" "health.kernel_log.enabled is true" "why" "the right to read the kernel log comes with that one") }}
+{{- end }}
+{{- $write := ($config.node_labels | default dict).write | default "none" }}
+{{- if ne $write "none" }}
+{{- $component := get (dict "feature_file" "labels-feature-file" "node_feature" "labels-node-feature" "node" "labels-node") $write }}
+{{- $needs = append $needs (dict "component" $component "mounts" (eq $write "feature_file") "option" (printf "node_labels.write is %s" $write) "why" "the right to write labels that way comes with that one") }}
+{{- end }}
+{{- if eq (toString $kubernetes.node_condition) "true" }}
+{{- $needs = append $needs (dict "component" "node-condition" "option" "kubernetes.node_condition is true" "why" "the right to change the node's status comes with that one") }}
+{{- end }}
+{{- if eq (toString $config.registration) "plugins_registry" }}
+{{- $needs = append $needs (dict "component" "plugins-registry" "mounts" true "option" "registration is plugins_registry" "why" "the kubelet's directory is mounted by that one") }}
+{{- end }}
+{{- end }}
+{{- toJson $needs }}
+{{- end }}
+
+{{/* The components of a pool, as JSON: its own, those that its vendors and their options need, those of other values. */}}
+{{- define "devherd.componentsOfPool" -}}
+{{- $pool := .pool }}
+{{- $components := $pool.components }}
+{{- $vendors := ternary list $pool.vendors (kindIs "string" $pool.vendors) }}
+{{- if has "nvidia" $vendors }}{{ $components = append $components "nvidia" }}{{ end }}
+{{- if has "amd" $vendors }}{{ $components = concat $components (list "amd" "amd-exporter") }}{{ end }}
+{{- if has "intel-gpu" $vendors }}{{ $components = append $components "xpumd" }}{{ end }}
+{{- range include "devherd.needs" $pool | fromJsonArray }}
+{{- if and .vendor (has .vendor $vendors) }}
+{{- $components = append $components .component }}
+{{- if eq .component "nvidia" }}{{ $components = append $components "nvidia-mig" }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if and (has "rdma" $vendors) (eq (toString (($pool.config.vendors | default dict).rdma | default dict).mode) "sriov") }}{{ $components = append $components "rdma-sriov" }}{{ end }}
+{{- if $pool.configs }}{{ $components = append $components "config-by-label" }}{{ end }}
+{{- if .root.Values.compare }}{{ $components = append $components "compare" }}{{ end }}
+{{- toJson (uniq $components) }}
+{{- end }}
+
+{{/* What an option needs is there, or the installation ends here. */}}
+{{- define "devherd.checkNeeds" -}}
+{{- $pool := . }}
+{{- range include "devherd.needs" $pool | fromJsonArray }}
+{{- $own := and .mounts $pool.extraVolumeMounts }}
+{{- if not (or (has .component $pool.components) (has (.or | default "") $pool.components) $own) }}
+{{- $vendor := ternary (printf ", or %s to vendors" .vendor) "" (not (empty .vendor)) }}
+{{- fail (printf "config: %s without the component %s — %s — add %s to components%s" .option .component .why .component $vendor) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* `nfd` or `all` for an installation without pools. One that is there keeps its nodes: Node Feature Discovery may have come after it. */}}
+{{- define "devherd.nodes" -}}
+{{- $config := .Values.config | default dict }}
+{{- $chosen := or .Values.affinity .Values.configs $config.generic $config.simulated }}
+{{- $name := include "devherd.fullname" . }}
+{{- $there := lookup "apps/v1" "DaemonSet" (include "devherd.namespace" .) $name }}
+{{- if .Values.nodes }}
+{{- if and (eq .Values.nodes "nfd") .Values.affinity }}{{ fail "nodes: nfd is set with an affinity — the labels of Node Feature Discovery are an affinity — leave one of them out" }}{{ end }}
+{{- .Values.nodes }}
+{{- else if $chosen }}all
+{{- else if $there }}{{ get ($there.metadata.annotations | default dict) "devherd.io/nodes" | default "all" }}
+{{- else }}{{ ternary "nfd" "all" (.Capabilities.APIVersions.Has "nfd.k8s-sigs.io/v1alpha1") }}
+{{- end }}
+{{- end }}
+
+{{/* The pools as the values have them, or as they follow from the vendors, as JSON; with one `{}` for an installation without pools. */}}
+{{- define "devherd.ownPools" -}}
+{{- if eq (toString .Values.vendors) "auto" }}{{ include "devherd.automaticPools" . }}
+{{- else if .Values.pools }}
+{{- if eq (toString .Values.nodes) "nfd" }}{{ fail "nodes: nfd is set with pools — each pool has labels of its own — leave it out, or take vendors: auto" }}{{ end }}
+{{- toJson .Values.pools }}
+{{- else if eq (include "devherd.nodes" .) "nfd" }}
+{{- $vendors := .Values.vendors | default (include "devherd.labelsOfVendors" . | fromYaml | keys | sortAlpha) }}
+{{- toJson (list (dict "affinity" (include "devherd.affinityOfVendors" (dict "vendors" $vendors "others" list) | fromYaml))) }}
+{{- else }}{{ toJson (list dict) }}
+{{- end }}
+{{- end }}
+
+{{/* What devherd cannot see for lack of a component, by component: the text, and the vendors that it is about. */}}
+{{- define "devherd.lackingTexts" -}}
+nvidia: {vendors: [nvidia], text: "NVIDIA without the component nvidia: MIG devices, NVLinks, Xids as NVML reports them, memory errors, row remapping, NVLink fabric, thermal slowdown"}
+nvidia-mig: {vendors: [nvidia], text: "NVIDIA without nvidia-mig: MIG devices made after the pod started"}
+amd: {vendors: [amd], text: "AMD without amd: partitions, XGMI links, GPU resets as they begin"}
+amd-exporter: {vendors: [amd], text: "AMD without amd-exporter: ECC errors and CPER records as AMD's metrics exporter reports them"}
+xpumd: {vendors: [intel-gpu], text: "Intel GPUs without xpumd: what Intel's xpumd reports of memory, temperature and power"}
+host-network: {vendors: [rdma], text: "RDMA without host-network: the firmware of network cards, by devlink"}
+kernel-log: {vendors: [nvidia, amd, intel-gpu, intel-fpga, xilinx-fpga, rdma], text: "All vendors without kernel-log: what drivers say in the kernel log: Xids before devherd started and of MIG devices, hung GPUs, resets"}
+{{- end }}

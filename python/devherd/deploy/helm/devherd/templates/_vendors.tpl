@@ -1,0 +1,1 @@
+../../../../../../deploy/helm/devherd/templates/_vendors.tpl

@@ -1,0 +1,213 @@
+"""The chart picks nodes, components and rights by vendor, and refuses an option without what it needs."""
+
+import pytest
+import yaml
+from charts import CHART
+from kustomizations import built, of_kind, with_components
+from test_helm_chart import KUBERNETES, pod_of, rights_of, runs_on
+
+NFD = "nfd.k8s-sigs.io/v1alpha1"
+NODE = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+FEATURE = "feature.node.kubernetes.io"
+GPU_NODE = NODE | {f"{FEATURE}/pci-0302_10de.present": "true"}
+AMD_NODE = NODE | {f"{FEATURE}/pci-1200_1002.present": "true"}
+RDMA_NODE = NODE | {f"{FEATURE}/rdma.available": "true"}
+
+
+def pods(manifests):
+    """By the name of each DaemonSet its pod."""
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in of_kind("DaemonSet", manifests)}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (["nvidia"], {}, ["nvidia"]),
+        (["nvidia"], {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, ["nvidia", "nvidia-mig"]),
+        (["nvidia"], {"vendors": {"nvidia": {"device_list_strategy": ["cdi-cri"]}}}, ["nvidia", "nvidia-cdi"]),
+        (
+            ["nvidia"],
+            {"resources": [{"match": {"vendor": "nvidia"}, "sharing": {"strategy": "mps", "replicas": 2}}]},
+            ["nvidia", "nvidia-mps"],
+        ),
+        (["amd"], {}, ["amd", "amd-exporter"]),
+        (["intel-gpu", "intel-fpga", "xilinx-fpga", "rdma"], {}, ["xpumd"]),
+        (["rdma"], {"vendors": {"rdma": {"mode": "sriov"}}}, ["rdma-sriov"]),
+    ],
+)
+def test_a_vendor_brings_the_components_that_it_and_its_options_need(helm, kubectl, tmp_path, case):
+    """Those of kustomize, and no other; in a pool as well."""
+    vendors, config, components = case
+    expected = with_components(kubectl, tmp_path, *components)
+    made = helm.manifests({"vendors": vendors, "config": config})
+    in_pool = helm.manifests({"config": config, "pools": [{"name": "a", "vendors": vendors}]})
+    assert (pod_of(made), rights_of(made)) == (pod_of(expected), rights_of(expected))
+    one, other = pod_of(made), pod_of(in_pool)
+    assert (one["containers"], one["volumes"]) == (other["containers"], other["volumes"])
+
+
+@pytest.mark.parametrize(
+    ("config", "components", "words"),
+    [
+        ({"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, ["nvidia"], "vendors.nvidia.mig_strategy is mixed"),
+        (
+            {"vendors": {"nvidia": {"device_list_strategy": ["cdi-annotations"]}}},
+            ["nvidia-cdi"],
+            "vendors.nvidia.device_list_strategy has a CDI strategy",
+        ),
+        (
+            {"resources": [{"match": {"vendor": "nvidia"}, "sharing": {"strategy": "mps", "replicas": 2}}]},
+            ["nvidia-mps"],
+            "resources share by mps",
+        ),
+        ({"health": {"amd_kfd": True}}, ["amd"], "health.amd_kfd is true"),
+        ({"health": {"kernel_log": {"enabled": True}}}, ["kernel-log"], "health.kernel_log.enabled is true"),
+        ({"node_labels": {"write": "node"}}, ["labels-node", "events"], "node_labels.write is node"),
+        ({"node_labels": {"write": "feature_file"}}, ["labels-feature-file"], "node_labels.write is feature_file"),
+        ({"kubernetes": {"node_condition": True}}, ["node-condition", "events"], "kubernetes.node_condition is true"),
+    ],
+)
+def test_an_option_without_what_it_needs_is_refused_before_anything_is_sent(helm, config, components, words):
+    """Wherever it is: at the top, of one pool, in one of several configurations. With it, it is taken."""
+    component = components[0]
+    expected = rf"config: {words} without the component {component} — .* — add {component} to components"
+    for values in (
+        {"config": config},
+        {"pools": [{"name": "a", "config": config}]},
+        {"configs": {"a": {}, "b": config}},
+    ):
+        with pytest.raises(ValueError, match=expected):
+            helm.manifests(values)
+    assert helm.manifests({"config": config, "components": components})
+
+
+def test_mig_devices_by_procfs_need_no_nvml(helm):
+    """NVML is never called then."""
+    nvidia = {"mig_strategy": "single", "device_discovery_strategy": "procfs"}
+    assert helm.manifests({"config": {"vendors": {"nvidia": nvidia}}})
+
+
+def test_automatic_pools_are_on_the_nodes_of_their_vendor_and_no_node_is_in_two(helm):
+    """By Node Feature Discovery's labels; a node with devices of several has the pool of the one that needs rights."""
+    made = pods(helm.manifests({"vendors": "auto", "config": {"log_level": "debug"}}))
+    assert list(made) == ["devherd-nvidia", "devherd-amd", "devherd-intel-gpu", "devherd-other"]
+    nodes = {
+        "devherd-nvidia": [GPU_NODE, NODE | {"nvidia.com/gpu.present": "true"}, GPU_NODE | AMD_NODE | RDMA_NODE],
+        "devherd-amd": [AMD_NODE, AMD_NODE | RDMA_NODE],
+        "devherd-intel-gpu": [NODE | {"intel.feature.node.kubernetes.io/gpu": "true"}],
+        "devherd-other": [RDMA_NODE, NODE | {f"{FEATURE}/pci-1200_8086.present": "true"}],
+    }
+    for name, labelled in nodes.items():
+        assert [[each for each, pod in made.items() if runs_on(node, pod)] for node in labelled] == [[name]] * len(
+            labelled
+        )
+    assert [name for name, pod in made.items() if runs_on(NODE, pod)] == []
+    assert made["devherd-nvidia"]["runtimeClassName"] == "nvidia"
+    assert made["devherd-amd"]["containers"][0]["securityContext"]["privileged"]
+    assert "runtimeClassName" not in made["devherd-other"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"vendors": "auto", "pools": [{"name": "a"}]}, "vendors: auto is set with pools or affinity — "),
+        ({"vendors": "auto", "nodes": "all"}, "vendors: auto is set with nodes: all — "),
+        ({"nodes": "nfd", "pools": [{"name": "a"}]}, "nodes: nfd is set with pools — "),
+        ({"nodes": "nfd", "affinity": {"podAffinity": {}}}, "nodes: nfd is set with an affinity — "),
+        ({"vendors": ["nvdia"]}, "value must be one of 'nvidia', 'amd', "),
+        ({"pools": [{"name": "a", "vendors": "auto"}]}, "at '/pools/0/vendors': got string, want "),
+        ({"nodes": "some"}, "at '/nodes': value must be one of '', 'all', 'nfd'"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(helm, values, words):
+    """With what is wrong and what to do."""
+    with pytest.raises(ValueError, match=words):
+        helm.manifests(values)
+
+
+def test_it_is_on_the_nodes_that_nfd_has_labelled_where_the_cluster_has_nfd(helm):
+    """Of the vendors that are named, or of any; on all nodes without NFD, or where no PCI function need be there."""
+
+    def installed(values, *api_versions):
+        made = helm.manifests(values, options=[f"--api-versions={each}" for each in api_versions])
+        [daemon_set] = of_kind("DaemonSet", made)
+        pod = daemon_set["spec"]["template"]["spec"]
+        on = [runs_on(node, pod) for node in (NODE, RDMA_NODE, GPU_NODE)]
+        return daemon_set["metadata"]["annotations"]["devherd.io/nodes"], on
+
+    everywhere, labelled = ("all", [True, True, True]), ("nfd", [False, True, True])
+    assert installed({}) == everywhere
+    assert installed({}, NFD) == labelled
+    assert installed({"vendors": ["nvidia"]}, NFD) == ("nfd", [False, False, True])
+    assert installed({"nodes": "nfd"}) == labelled
+    assert installed({"nodes": "all"}, NFD) == everywhere
+    simulated = {"simulated": [{"name": "example.com/a", "count": 1}]}
+    assert installed({"config": simulated}, NFD) == everywhere
+    assert installed({"configs": {"default": simulated}}, NFD) == everywhere
+
+
+def test_no_processor_without_an_image_is_let_in_by_a_label(helm):
+    """Each of the terms has the processors, too."""
+    [pod] = pods(helm.manifests({"nodes": "nfd"})).values()
+    assert not runs_on(GPU_NODE | {"kubernetes.io/arch": "s390x"}, pod)
+
+
+def test_the_notes_say_what_an_installation_does_not_see(helm):
+    """Vendor by vendor, and of no component that it has."""
+    bare = helm.notes({})
+    for component in ("nvidia", "amd", "amd-exporter", "xpumd", "host-network", "kernel-log"):
+        assert f"without {component}: " in bare or f"without the component {component}: " in bare
+    of_nvidia = helm.notes({"vendors": ["nvidia"], "components": ["kernel-log"]})
+    assert "NVIDIA without nvidia-mig" in of_nvidia
+    assert "without the component nvidia:" not in of_nvidia
+    assert "kernel-log: " not in of_nvidia
+    assert "AMD" not in of_nvidia
+    assert "nodes that Node Feature Discovery" in helm.notes({"vendors": "auto"})
+
+
+def test_a_comparison_is_the_same_pods_that_register_nothing(helm, kubectl, tmp_path):
+    """As kustomize makes it; what it mounts for writing otherwise is read-only, and Ready is where nothing differs."""
+    made = helm.manifests({"compare": True})
+    assert pod_of(made) == pod_of(with_components(kubectl, tmp_path, "compare"))
+    [pod] = pods(made).values()
+    [container] = pod["containers"]
+    assert container["args"] == ["compare", "--every=60"]
+    assert container["readinessProbe"]["exec"] == {"command": ["devherd", "compare"]}
+    assert not {"startupProbe", "livenessProbe"} & container.keys()
+    assert [each["name"] for each in container["volumeMounts"] if not each.get("readOnly")] == []
+    options = {"compare": True, "vendors": ["nvidia"], "extraArgs": ["--resource=nvidia.com/*"]}
+    [pod] = pods(helm.manifests(options)).values()
+    assert pod["containers"][0]["args"] == ["compare", "--every=60", "--resource=nvidia.com/*"]
+    assert pod["runtimeClassName"] == "nvidia"
+
+
+def test_a_prometheus_without_its_operator_finds_the_pods_by_annotations(helm):
+    """By the scheme that the exporter has."""
+
+    def annotations(values):
+        [daemon_set] = of_kind("DaemonSet", helm.manifests(values))
+        given = daemon_set["spec"]["template"]["metadata"]["annotations"]
+        return {key.partition("/")[2]: value for key, value in given.items() if key.startswith("prometheus.io/")}
+
+    expected = {"scrape": "true", "port": "9478", "path": "/metrics", "scheme": "http"}
+    assert annotations({}) == {}
+    assert annotations({"scrapeAnnotations": True}) == expected
+    assert annotations({"scrapeAnnotations": True, "components": ["web"]}) == expected | {"scheme": "https"}
+
+
+def test_the_comparison_of_kustomize_is_a_daemon_set_of_its_own(kubectl):
+    """With an account and a configuration of its own, beside any other; to delete it leaves the namespace alone."""
+    manifests = built(kubectl, KUBERNETES / "compare")
+    assert sorted((each["kind"], each["metadata"]["name"]) for each in manifests) == [
+        ("ConfigMap", next(each["metadata"]["name"] for each in of_kind("ConfigMap", manifests))),
+        ("DaemonSet", "devherd-compare"),
+        ("ServiceAccount", "devherd-compare"),
+    ]
+    [daemon_set] = of_kind("DaemonSet", manifests)
+    assert daemon_set["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] == "compare"
+    assert daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] == ["compare", "--every=60"]
+
+
+def test_the_example_of_one_vendor_names_it():
+    """As a newcomer would: the components follow."""
+    assert yaml.safe_load((CHART.parent / "examples/nvidia.yaml").read_text())["vendors"] == ["nvidia"]
