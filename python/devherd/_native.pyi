@@ -41,6 +41,7 @@ __all__ = [
     "make_immortal",
     "nvml_facts",
     "nvml_interface",
+    "open_devices",
     "restrict",
     "sandbox_missing",
     "set_process_name",
@@ -713,11 +714,19 @@ def restrict(
     families: Sequence[int],
     listens: bool,
     connects: bool,
+    sees_processes: bool,
     capabilities: Sequence[int],
 ) -> list[str]:
     """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.
 
     `devherd.supervisor.sandbox.Access` documents the fields. For a process with one thread. Raises OSError.
+    """
+
+def open_devices(proc: Path, numbers: frozenset[tuple[int, int]]) -> tuple[list[tuple[int, tuple[int, int]]], int, int]:
+    """The processes that have a device node with one of these numbers open, by `proc`, the host's procfs.
+
+    The first part has process and number, each pair once, sorted; the others count the processes that must not be
+    looked into, and those that were. Raises OSError if `proc` cannot be listed.
     """
 
 def sandbox_missing() -> list[str]:

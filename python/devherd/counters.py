@@ -115,6 +115,9 @@ ALLOCATIONS = Counter(
 ALLOCATION_FAILURES = Counter(
     "devherd_allocation_failures", "Number of Allocate requests that were refused: each fails a pod.", FOR_A_RESOURCE
 )
+PRE_START_REFUSALS = Counter(
+    "devherd_pre_start_refusals", "Number of starts of containers that `pre_start` has refused.", FOR_A_RESOURCE
+)
 ALLOCATION_DURATION = Histogram(
     "devherd_allocation_duration_seconds", "Duration of an Allocate call in seconds.", FOR_A_RESOURCE, _CALL_SECONDS
 )
@@ -167,6 +170,7 @@ BY_RESOURCE_CHILDREN: tuple[Metric, ...] = (
     LISTS_SENT,
     ALLOCATIONS,
     ALLOCATION_FAILURES,
+    PRE_START_REFUSALS,
     ALLOCATION_DURATION,
     PREFERRED_ALLOCATION_DURATION,
 )

@@ -33,6 +33,10 @@ SOURCE_MARK = "DEVHERD_SOURCE_PROCESS"
 """In the environment of an operator's program, and so of all that it starts: the process of the source."""
 HOLDERS = "holders"
 """The process that asks the kubelet which pods hold devices, and the scanner's request for it."""
+LONGEST_PRE_START_SECONDS = 25.0
+"""What `pre_start` may take; ending a program may take 4 s more."""
+PRE_START_SECONDS = 29.5
+"""Process `pre-start` answers within this time: the kubelet waits 30 s (KubeletPreStartContainerRPCTimeoutInSecs)."""
 YIELD = signal.SIGUSR1
 """Asks the child of a program that hands over to serve on until the next instance has taken over."""
 RENEW = 75

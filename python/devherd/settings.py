@@ -259,6 +259,11 @@ class Settings:
         return self.run_dir / "holders" / "current.pb"
 
     @property
+    def pre_start_socket(self) -> Path:
+        """Where process `pre-start` is asked before a container starts (pre_start/main.py)."""
+        return self.run_dir / "pre-start" / "sock"
+
+    @property
     def resolved_config_file(self) -> Path:
         """The configuration in force (config/resolved.py)."""
         return self.run_dir / "config.json"
@@ -319,6 +324,7 @@ class Settings:
             self.verdicts_file,
             self.allocatable_directory,
             self.holders_file.parent,
+            self.pre_start_socket.parent,
             self.http_directory,
             self.scan_file,
             self.config_warnings_file,

@@ -12,6 +12,8 @@
 //! what a forked child does to itself
 //!   sandbox      what it may still use
 //!   prctl        its name, and the signal at the end of its parent
+//! what other processes do
+//!   processes    which of them have a device open
 //! from sysfs to the answer
 //!   settings   the configuration, parsed
 //!     └─► vendors/     table (one row a vendor), per_card (cards behind the fence), one folder a vendor
@@ -40,6 +42,7 @@ pub mod host;
 pub mod nvml;
 pub mod order;
 pub mod prctl;
+pub mod processes;
 pub mod sandbox;
 pub mod scan;
 pub mod settings;

@@ -30,6 +30,7 @@ use seccompiler::{
 
 /// What stays allowed. A path is a file, or a directory with everything below it; an absent path allows nothing.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a right of its own")]
 pub struct Access {
     /// May be listed and read.
     pub read: Vec<PathBuf>,
@@ -49,6 +50,9 @@ pub struct Access {
     pub listens: bool,
     /// Whether the process may connect to TCP ports.
     pub connects: bool,
+    /// Whether the process may look into others, as `ptrace(2)` defines it: Landlock forbids that altogether, so there is
+    /// none, and files, ports and signals are not restricted.
+    pub sees_processes: bool,
     /// Capabilities that the process keeps if it has them, by their numbers in `capabilities(7)`.
     pub capabilities: Vec<u8>,
 }
@@ -59,7 +63,7 @@ pub struct Access {
 /// What the kernel refuses: the message names the step.
 pub fn enter(access: &Access) -> io::Result<Vec<String>> {
     rustix::thread::set_no_new_privs(true)?;
-    let mut missing = restrict_files(access)?;
+    let mut missing = if access.sees_processes { Vec::new() } else { restrict_files(access)? };
     drop_capabilities(&access.capabilities)?;
     missing.extend(restrict_system_calls(access)?);
     Ok(missing)

@@ -124,6 +124,9 @@ def test_a_rule_behind_one_that_leaves_it_some_devices_gives_no_warning(first, l
     assert warnings_about(first, later) == []
 
 
+AT_ONCE = "`sharing.replicas` lets several containers hold the device at once"
+
+
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
@@ -149,6 +152,16 @@ def test_a_rule_behind_one_that_leaves_it_some_devices_gives_no_warning(first, l
         ),
         ("name: a.b/c, sharing: {replicas: 2}, preferred: none", []),
         ("advertise: false, match: {vendor: amd}", []),
+        (
+            "advertise: false, pre_start: {unhealthy: refuse}",
+            ["pre_start: no effect: `advertise: false` leaves the devices out — remove it"],
+        ),
+        (
+            "sharing: {replicas: 2}, pre_start: {occupied: wait}",
+            [
+                f"pre_start.occupied: no effect: {AT_ONCE} — remove one of them",
+            ],
+        ),
     ],
 )
 def test_what_another_key_of_a_rule_overrides_gives_a_warning(rule, told):

@@ -425,6 +425,16 @@ def test_the_components_for_amd_and_the_kernel_log_make_it_privileged_and_nothin
     assert in_order(pod_with(component)) == in_order(pod)
 
 
+def test_the_component_for_the_ledger_shows_it_the_processes_of_the_host_and_gives_nothing_else(pod_with, pod):
+    """Of what is dropped, two capabilities come back; it stays without privilege escalation."""
+    pod["hostPID"] = True
+    security = pod["containers"][0]["securityContext"]
+    security["appArmorProfile"] = {"type": "Unconfined"}
+    security["capabilities"]["add"] = ["SYS_PTRACE", "DAC_READ_SEARCH"]
+
+    assert in_order(pod_with("ledger")) == in_order(pod)
+
+
 def test_the_component_for_devlink_gives_the_pod_the_hosts_network_and_nothing_else(pod_with, pod):
     """Where alone the kernel tells of network cards' health reporters."""
     patch = pod_with("host-network")

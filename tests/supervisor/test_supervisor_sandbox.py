@@ -130,6 +130,19 @@ KFD = RESOURCE_CHILD | {
     "open the device of AMD's GPUs": "done",
 }
 
+PRE_START = dict.fromkeys(RESOURCE_CHILD, "done") | {
+    "serve in the plugin directory": "done",
+    "reach a TCP port": "EAFNOSUPPORT",
+    "reach a UDP port": "EAFNOSUPPORT",
+    "reach IPv6": "EAFNOSUPPORT",
+    "send raw packets": "EAFNOSUPPORT",
+    "make an x32 socket": "EAFNOSUPPORT",
+    "listen on a TCP port": "EAFNOSUPPORT",
+    "open a ring": "EPERM",
+    "make a device": "EPERM",
+    "change a mode": "EPERM",
+}
+
 REPORTER = RESOURCE_CHILD | {
     "read another's offer": "done",
     "list the offers": "done",
@@ -234,6 +247,15 @@ def test_who_listens_to_amds_driver_can_open_its_device_and_nothing_else(node):
 
     assert outcomes == KFD
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16)) == ("1", "2", 0)
+
+
+def test_who_examines_devices_before_a_start_has_no_network_and_makes_no_device(node):
+    """Landlock would keep it from looking into processes: files are restricted by their owners and modes alone."""
+    outcomes, status = attacked(node, "pre-start")
+    subprocess.run(["umount", node / "run/state" / OWN], check=True)  # what a reset needs, CAP_SYS_ADMIN, mounts, too
+
+    assert outcomes == PRE_START
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
 def test_who_tells_the_api_server_can_call_out_and_touch_nothing_of_the_host(node):

@@ -99,6 +99,10 @@ def _of_files(config: "Config") -> "Iterator[Problem]":
             key, why = "file", unreadable(external.file)
         if why:
             yield Problem(("health", "external", number, key), why, "without it, it reports nothing on this host")
+    for number, rule in enumerate(config.resources):
+        if rule.pre_start.program and (why := unusable(rule.pre_start.program)):
+            place = ("resources", number, "pre_start", "program")
+            yield Problem(place, why, "without it, no container with such a device starts on this host")
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:

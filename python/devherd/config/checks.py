@@ -281,11 +281,19 @@ def _warnings_of_rule(location: Location, rule: ResourceRule) -> Iterator[Proble
     """A warning for each part of a rule that has no effect because of another part."""
     sharing = (*location, "sharing")
     if not rule.advertise:
-        idle = [("name", rule.name), ("sharing", rule.sharing != Sharing()), ("preferred", rule.preferred)]
+        idle = [
+            ("name", rule.name),
+            ("sharing", rule.sharing != Sharing()),
+            ("preferred", rule.preferred),
+            ("pre_start", rule.pre_start.is_on),
+        ]
         for key in (key for key, given in idle if given):
             yield Problem((*location, key), "no effect: `advertise: false` leaves the devices out", "remove it")
         return
     shared = rule.sharing
+    if shared.replicas > 1 and rule.pre_start.occupied:
+        what = "no effect: `sharing.replicas` lets several containers hold the device at once"
+        yield Problem((*location, "pre_start", "occupied"), what, "remove one of them")
     if rule.name and shared.rename and shared.replicas > 1 and shared.strategy == "time_slicing":
         yield Problem((*location, "name"), "no effect: `sharing.rename` is the name of what is shared", "remove one")
     if shared.replicas == 1:

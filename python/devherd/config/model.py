@@ -10,8 +10,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from devherd._native import check_kernel_log_rules
 from devherd.config.errors import Location, Positions, WrongValueError, duration, echo
 from devherd.config.host import native_settings
+from devherd.config.in_use import Ledger, PreStart
 from devherd.config.types import (
     AbsolutePath,
+    Command,
     Count,
     Duration,
     Form,
@@ -186,16 +188,6 @@ _RUN_SECONDS = 10.0
 _OF_SHORT_INTERVAL = 0.9
 
 
-def _absolute_program(command: list[str]) -> list[str]:
-    if not Path(command[0]).is_absolute():
-        raise WrongValueError(
-            f"{echo(command[0])} is not an absolute path, and no program is searched for",
-            "give the path of the program",
-            at=(0,),
-        )
-    return command
-
-
 def _names_devices(match: Match) -> Match:
     if not match.facts:
         raise WrongValueError("it names no device", "give a fact like `{vendor: nvidia}`, or `{id: '*'}`")
@@ -224,7 +216,7 @@ class External(Placed):
     """The devices that it may report on; a report without a device is about all of them."""
     optional: Switch = False
     """Whether a node without such a device is normal; otherwise that is a warning there."""
-    command: Annotated[list[str], Field(min_length=1), AfterValidator(_absolute_program)] | None = None
+    command: Command | None = None
     """The program with its arguments."""
     file: HostPath | None = None
     """The file, in place of a program."""
@@ -468,6 +460,7 @@ class ResourceRule(Placed):
     """Which devices the kubelet is advised to give to a container together: near each other, on as few cards as
     possible, on as many as possible, or no advice; default: as the vendor's own plugin.
     """
+    pre_start: PreStart = PreStart()
 
 
 class SimulatedDevice(Section):
@@ -510,6 +503,7 @@ class Config(Section):
     """Interval at which the kubelet is asked whether it still has all devices; 0: never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
+    ledger: Ledger = Ledger()
     kubernetes: KubernetesOptions = KubernetesOptions()
     node_labels: NodeLabels = NodeLabels()
     exporter: ExporterOptions = ExporterOptions()

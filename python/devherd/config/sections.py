@@ -107,6 +107,30 @@ class HealthOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """`Ledger` of in_use.py."""
+
+    enabled: bool = False
+    ignore: list[str] = field(
+        default_factory=lambda: [
+            "nvidia-persiste*",
+            "nv-hostengine",
+            "dcgm*",
+            "nv-fabricmanage*",
+            "nvidia-smi",
+            "nvidia-cuda-mps*",
+            "amd-smi",
+            "rocm-smi",
+            "gpuagent",
+            "xpumd",
+            "xpu-smi",
+            "opensm",
+            "ibacm",
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
     """`KubernetesOptions` of model.py."""
 
@@ -142,6 +166,18 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreStart:
+    """`PreStart` of in_use.py."""
+
+    occupied: Literal["refuse", "wait"] | None = None
+    unhealthy: Literal["refuse", "wait"] | None = None
+    program: list[str] | None = None
+    when: Literal["always", "suspect"] = "always"
+    timeout: float = 10.0
+    is_on: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRule:
     """`ResourceRule` of model.py."""
 
@@ -151,6 +187,7 @@ class ResourceRule:
     advertise: bool = True
     sharing: Sharing = field(default_factory=Sharing)
     preferred: Preference | None = None
+    pre_start: PreStart = field(default_factory=PreStart)
     place: str = ""
 
 
@@ -161,6 +198,7 @@ class Config:
     cdi_dir: Path = Path("/var/run/cdi")
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
+    ledger: Ledger = field(default_factory=Ledger)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     node_labels: NodeLabels = field(default_factory=NodeLabels)
     exporter: ExporterOptions = field(default_factory=ExporterOptions)

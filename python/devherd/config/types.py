@@ -207,6 +207,16 @@ def _permissions(text: str) -> str:
     return text
 
 
+def _absolute_program(command: list[str]) -> list[str]:
+    if not Path(command[0]).is_absolute():
+        raise WrongValueError(
+            f"{echo(command[0])} is not an absolute path, and no program is searched for",
+            "give the path of the program",
+            at=(0,),
+        )
+    return command
+
+
 def _hexadecimal(value: Any) -> Any:
     """Validate a USB or PCI id. YAML reads an unquoted 7523 as a number; its digits are taken as hexadecimal."""
     text = _as_written(value).lower().removeprefix("0x")
@@ -296,6 +306,8 @@ MonitorSocket = Annotated[
     BeforeValidator(_monitor, json_schema_input_type=str | bool),
     Form("`auto`, `false` or an absolute path"),
 ]
+Command = Annotated[list[str], Field(min_length=1), AfterValidator(_absolute_program)]
+"""A program with its arguments."""
 Permissions = Annotated[str, AfterValidator(_permissions), Form("permissions")]
 Count = Annotated[int, Field(strict=True), BeforeValidator(_without_leading_zeros)]
 Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]

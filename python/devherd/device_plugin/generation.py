@@ -153,7 +153,14 @@ class Generation:
         self._second = self._next_endpoint() if predecessor else None
         self.endpoint.check()
         server = grpc.aio.server()
-        plugin = DevicePlugin(self._resource, self._streams, self._calls, self._state.counters, self._state.history)
+        plugin = DevicePlugin(
+            self._resource,
+            self._streams,
+            self._calls,
+            self._state.counters,
+            self._state.history,
+            pre_start=self._kubelet.settings.pre_start_socket,
+        )
         add_DevicePluginServicer_to_server(plugin, server)
         self._registration.serve(server)
         for each in self._endpoints:

@@ -1,10 +1,13 @@
 """The device plugin API of one server: its five calls, answered from memory, and the ListAndWatch streams."""
 
 import asyncio
+import json
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -14,12 +17,14 @@ from devherd.counters import (
     ALLOCATION_FAILURES,
     ALLOCATIONS,
     LISTS_SENT,
+    PRE_START_REFUSALS,
     PREFERRED_ALLOCATION_DURATION,
     Counters,
 )
 from devherd.device_plugin.allocation import RefusedError, container_response
 from devherd.device_plugin.snapshot import Offered
 from devherd.history import History
+from devherd.process import PRE_START_SECONDS
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
 from devherd.spool import HEALTHY
@@ -32,6 +37,8 @@ REST_SECONDS = 0.25
 
 IDLE_SECONDS = 0.05
 """A server without a call for this time has answered all that the kubelet has sent."""
+_START_SECONDS = 3.0
+"""Process `pre-start` is there after this time."""
 LONGEST_WAIT_SECONDS = 2.0
 """A server that is called again and again is ended after this time."""
 
@@ -196,8 +203,19 @@ def _has_lost_health(before: v1beta1.ListAndWatchResponse, latest: v1beta1.ListA
 class DevicePlugin(DevicePluginServicer):
     """The calls of the kubelet. The methods' names are the protocol's."""
 
-    def __init__(self, resource: Offered, streams: Streams, calls: Calls, counters: Counters, history: History) -> None:
+    def __init__(
+        self,
+        resource: Offered,
+        streams: Streams,
+        calls: Calls,
+        counters: Counters,
+        history: History,
+        *,
+        pre_start: Path = Path(os.devnull),
+    ) -> None:
+        """`pre_start` is the socket of the process that is asked before a container starts."""
         self._resource = resource
+        self._pre_start = pre_start
         self._calls = calls
         self._counters = counters
         self._history = history
@@ -276,10 +294,62 @@ class DevicePlugin(DevicePluginServicer):
         request: v1beta1.PreStartContainerRequest,
         context: Context[v1beta1.PreStartContainerRequest, v1beta1.PreStartContainerResponse],
     ) -> v1beta1.PreStartContainerResponse:
-        """Do nothing before a container starts."""
-        del request, context
+        """Ask process `pre-start` whether a container with these devices may start, if their rules want that."""
         self._calls.came()
+        snapshot = self._resource.latest
+        ids = [each for each in request.devices_ids if each in snapshot.devices]
+        if any(snapshot.devices[each].asks_before_start for each in ids):
+            refusal, done = await may_start(self._pre_start, snapshot.name, ids)
+            if refusal:
+                self._counters.add(PRE_START_REFUSALS, snapshot.name)
+                self._note_start(snapshot.name, ids, f"start refused: {refusal}")
+                log.warning("a container may not start with %s: %s", ", ".join(ids), refusal)
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
+            if done:
+                self._note_start(snapshot.name, ids, f"before the start: {done}")
         return v1beta1.PreStartContainerResponse()
+
+    def _note_start(self, resource_name: str, ids: Sequence[str], message: str) -> None:
+        self._history.note(
+            "allocation", message, resource_name=resource_name, device_id=ids[0] if len(ids) == 1 else ""
+        )
+
+
+async def may_start(socket: Path, resource_name: str, device_ids: Sequence[str]) -> tuple[str, str]:
+    """Process `pre-start`'s answer: why a container with these devices may not start, and what was done before it.
+
+    Each is empty if there is nothing.
+    """
+    request = {"resource_name": resource_name, "device_ids": [*device_ids]}
+    try:
+        async with asyncio.timeout(PRE_START_SECONDS):
+            reader, writer = await _connected(socket)
+            try:
+                writer.write(json.dumps(request).encode() + b"\n")
+                answer = await reader.readline()
+            finally:
+                writer.close()
+        if answer:
+            parts = json.loads(answer)
+            return parts["refusal"], parts["done"]
+        why = "it has ended"
+    except TimeoutError:
+        why = f"no answer within {PRE_START_SECONDS:g} s"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = str(error)
+    return f"process pre-start cannot be asked: {why}: see `devherd ctl tail pre-start`", ""
+
+
+async def _connected(socket: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the process, which may be about to start. Raises OSError."""
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return await asyncio.open_unix_connection(socket)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_START_SECONDS / 50)
 
 
 def _including(ids: Sequence[str]) -> str:

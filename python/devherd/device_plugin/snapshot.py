@@ -65,7 +65,7 @@ class Snapshot:
     def options(self) -> v1beta1.DevicePluginOptions:
         """The options that the kubelet reads at a registration."""
         return v1beta1.DevicePluginOptions(
-            pre_start_required=False,
+            pre_start_required=any(device.asks_before_start for device in self.resource.devices),
             get_preferred_allocation_available=self.resource.preferred != spool_pb2.NONE,
         )
 

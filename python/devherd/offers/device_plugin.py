@@ -91,6 +91,7 @@ def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:
             vendor=device.vendor,
             card=device.card,
             distances=device.distances,
+            asks_before_start=device.HasField("pre_start"),
         )
     return resource
 
@@ -126,12 +127,28 @@ def _message(
             distances=device.distances,
             by_mps=offered.by_mps,
             rule=result.rules[offered.entry.key],
+            pre_start=_pre_start(offered),
         )
     wanted, fitting = sum(len(offered.ids) for offered in unique), size_of(message)
     if fitting < wanted:
         text = f"{wanted} devices do not fit into one message to the kubelet; the first {fitting} are advertised"
         result.problems.append(_problem(offer, text))
     return message
+
+
+def _pre_start(offered: Offered) -> spool_pb2.PreStart | None:
+    """What must hold before a start; None for nothing. A shared device may be open in other containers."""
+    asked = offered.pre_start
+    is_shared = bool(offered.replicas or offered.entry.device.shares)
+    if not asked.is_on or (is_shared and not (asked.unhealthy or asked.program)):
+        return None
+    return spool_pb2.PreStart(
+        occupied="" if is_shared else asked.occupied or "",
+        unhealthy=asked.unhealthy or "",
+        program=asked.program or (),
+        when=asked.when,
+        timeout_seconds=asked.timeout,
+    )
 
 
 def _unique(offer: Offer, result: DevicePluginOffers) -> list[Offered]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from devherd._native import Device, vendors
 from devherd.config.resolved import Config, facts_of, selects
-from devherd.config.sections import ResourceRule, Sharing, VendorOptions
+from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
 from devherd.spool import ids_of
@@ -69,6 +69,8 @@ class Offered:
     """How many containers may share each of its ids; 0 if it is not shared."""
     by_mps: bool = False
     """True if they share it through NVIDIA's Multi-Process Service."""
+    pre_start: PreStart = field(default_factory=PreStart)
+    """What must hold before a container with it starts."""
 
     @property
     def device_id(self) -> str:
@@ -147,7 +149,7 @@ def _advertise(config: Config, rule: ResourceRule, entry: Entry, by_name: dict[s
     if replicas or not offer.devices:
         offer.preferred = rule.preferred or _vendors_preference(config, entry.vendor, shared=replicas > 0)
     offer.fail_requests_greater_than_one |= shared.refuses_more_than_one
-    offer.devices.append(Offered(entry, replicas, by_mps=shared.strategy == "mps"))
+    offer.devices.append(Offered(entry, replicas, shared.strategy == "mps", rule.pre_start))
 
 
 def _add_empty(config: Config, pool: str, by_name: dict[str, Offer]) -> None:

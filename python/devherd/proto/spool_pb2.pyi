@@ -175,6 +175,7 @@ class Device(_message.Message):
     BY_MPS_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    PRE_START_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """the id for the kubelet, if the device is not shared"""
     replicas: _builtins.int
@@ -214,6 +215,10 @@ class Device(_message.Message):
     def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """its ids if its vendor shares it, its own first; empty otherwise"""
 
+    @_builtins.property
+    def pre_start(self) -> Global___PreStart:
+        """absent if nothing is asked before a container starts"""
+
     def __init__(
         self,
         *,
@@ -231,14 +236,55 @@ class Device(_message.Message):
         by_mps: _builtins.bool = ...,
         shares: _abc.Iterable[_builtins.str] | None = ...,
         rule: _builtins.str = ...,
+        pre_start: Global___PreStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["edits", b"edits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["edits", b"edits", "pre_start", b"pre_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "by_mps", b"by_mps", "card", b"card", "default_resource_name", b"default_resource_name", "distances", b"distances", "edits", b"edits", "id", b"id", "numa_nodes", b"numa_nodes", "reasons", b"reasons", "replicas", b"replicas", "rule", b"rule", "shares", b"shares", "vendor", b"vendor", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "by_mps", b"by_mps", "card", b"card", "default_resource_name", b"default_resource_name", "distances", b"distances", "edits", b"edits", "id", b"id", "numa_nodes", b"numa_nodes", "pre_start", b"pre_start", "reasons", b"reasons", "replicas", b"replicas", "rule", b"rule", "shares", b"shares", "vendor", b"vendor", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class PreStart(_message.Message):
+    """The section `pre_start` of a device's rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OCCUPIED_FIELD_NUMBER: _builtins.int
+    UNHEALTHY_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    WHEN_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    occupied: _builtins.str
+    """refuse, wait; empty: no matter"""
+    unhealthy: _builtins.str
+    """likewise"""
+    when: _builtins.str
+    """always, suspect"""
+    timeout_seconds: _builtins.float
+    """of the program"""
+    @_builtins.property
+    def program(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """with its arguments; empty: none"""
+
+    def __init__(
+        self,
+        *,
+        occupied: _builtins.str = ...,
+        unhealthy: _builtins.str = ...,
+        program: _abc.Iterable[_builtins.str] | None = ...,
+        when: _builtins.str = ...,
+        timeout_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["occupied", b"occupied", "program", b"program", "timeout_seconds", b"timeout_seconds", "unhealthy", b"unhealthy", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreStart: _TypeAlias = PreStart  # noqa: Y015
 
 @_typing.final
 class Resource(_message.Message):
@@ -316,11 +362,14 @@ class ListedDevice(_message.Message):
     CARD_FIELD_NUMBER: _builtins.int
     DISTANCES_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    ASKS_BEFORE_START_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     replicas: _builtins.int
     """as of Device"""
     vendor: _builtins.str
     card: _builtins.str
+    asks_before_start: _builtins.bool
+    """whether process pre-start is asked before a container starts"""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why it is Unhealthy, sorted; Healthy when empty"""
@@ -353,10 +402,11 @@ class ListedDevice(_message.Message):
         card: _builtins.str = ...,
         distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         shares: _abc.Iterable[_builtins.str] | None = ...,
+        asks_before_start: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["edits", b"edits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "distances", b"distances", "edits", b"edits", "id", b"id", "numa_nodes", b"numa_nodes", "reasons", b"reasons", "replicas", b"replicas", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks_before_start", b"asks_before_start", "card", b"card", "distances", b"distances", "edits", b"edits", "id", b"id", "numa_nodes", b"numa_nodes", "reasons", b"reasons", "replicas", b"replicas", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,8 +7,9 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from devherd._native import adopt_orphans, die_with_parent
@@ -34,12 +35,14 @@ class NotStartedError(Exception):
     """A program cannot be started; the text is the reason."""
 
 
-def started(command: Sequence[str], stderr: "Stderr") -> "RunningProgram":
-    """Start the program. Raises NotStartedError."""
+def started(
+    command: Sequence[str], stderr: "Stderr", environment: Mapping[str, str] = MappingProxyType({})
+) -> "RunningProgram":
+    """Start the program, with this in its environment, too. Raises NotStartedError."""
     why = unusable(command)
     if why is None:
         try:
-            return RunningProgram(command, stderr)
+            return RunningProgram(command, stderr, environment)
         except OSError as error:  # a script's interpreter is missing
             why = f"{command[0]} cannot be started: {error.strerror or error}"
     raise NotStartedError(why)
@@ -110,7 +113,7 @@ class Stderr:
 class RunningProgram:
     """A started program with pipes from its stdout and stderr. Raises OSError."""
 
-    def __init__(self, command: Sequence[str], stderr: Stderr) -> None:
+    def __init__(self, command: Sequence[str], stderr: Stderr, environment: Mapping[str, str]) -> None:
         adopt_orphans()
         with _sigterm_held():
             self._process = subprocess.Popen(
@@ -120,7 +123,7 @@ class RunningProgram:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd="/",
-                env=os.environ | {SOURCE_MARK: str(os.getpid())},
+                env=os.environ | {SOURCE_MARK: str(os.getpid()), **environment},
                 process_group=0,
                 preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
             )

@@ -64,7 +64,7 @@ class Programs:
     first_scan: Callable[[Config], None]
     """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
-    """Imports what resource children and the exporter need, in the supervisor."""
+    """Imports what resource children need, in the supervisor."""
     preload_scan: Callable[[], None] = _nothing
     """Imports what the first scan needs, in its process, while the supervisor still imports."""
     rehearse: Callable[[Config], None] = _nothing
@@ -84,7 +84,7 @@ def _scanner(child: Child) -> int:
 
 
 def _exporter(child: Child) -> int:
-    from devherd.exporter.main import main  # noqa: PLC0415 - imported by _preload
+    from devherd.exporter.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -103,6 +103,12 @@ def _listener(child: Child) -> int:
 
 def _holders(child: Child) -> int:
     from devherd.kubelet.holders import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _pre_start(child: Child) -> int:
+    from devherd.pre_start.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -144,8 +150,7 @@ def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: 
 
 
 def _preload() -> None:
-    import devherd.device_plugin.child  # noqa: PLC0415 - shared by the children
-    import devherd.exporter.main  # noqa: PLC0415, F401 - shared: 4 MB less in the exporter
+    import devherd.device_plugin.child  # noqa: PLC0415, F401 - shared by the children
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
@@ -349,6 +354,30 @@ def _holders_access(settings: Settings, _name: str) -> Access:
     return Access(write=(directory,), made=(directory,), follows=(directory,))
 
 
+def _asks_before_starts(config: Config, _settings: Settings) -> bool:
+    return any(rule.advertise and rule.pre_start.is_on for rule in config.resources)
+
+
+def _pre_start_access(settings: Settings, _name: str) -> Access:
+    """Looks into processes for who has devices open, and runs programs that reset devices.
+
+    Landlock forbids the first, so files are restricted by their owners and modes alone.
+    """
+    own = settings.pre_start_socket.parent
+    return Access(
+        made=(own, temporary_directory(own)),
+        follows=(settings.run_dir, own),
+        execute=(Path("/"),),
+        families=(socket.AF_UNIX, socket.AF_NETLINK),
+        sees_processes=True,
+        capabilities=(
+            Capability.DAC_READ_SEARCH,
+            Capability.SYS_PTRACE,
+            Capability.SYS_ADMIN,
+        ),  # a reset needs the last
+    )
+
+
 _RESOURCE_LIMITS = MappingProxyType(
     {
         **DEFAULT_LIMITS,
@@ -387,6 +416,13 @@ DEVHERD = Programs(
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
+        Program(
+            group="pre-start",
+            main=_pre_start,
+            may=_pre_start_access,
+            wanted=_asks_before_starts,
+            starts_programs=True,
+        ),
         Program(
             group=HOLDERS,
             main=_holders,

@@ -31,6 +31,7 @@ class Capability(IntEnum):
     DAC_OVERRIDE = 1
     DAC_READ_SEARCH = 2
     NET_BIND_SERVICE = 10
+    SYS_PTRACE = 19
     SYS_ADMIN = 21
     SYSLOG = 34
 
@@ -64,6 +65,8 @@ class Access:
     """True if it may listen on TCP ports."""
     connects: bool = False
     """True if it may connect to TCP ports."""
+    sees_processes: bool = False
+    """True if it may look into other processes. Landlock forbids that: files, ports and signals are not restricted."""
     capabilities: tuple[Capability, ...] = ()
     """Capabilities that it keeps, if the supervisor has them."""
     limits: Mapping[int, int] = field(default_factory=lambda: DEFAULT_LIMITS)
@@ -92,6 +95,7 @@ class Sandbox:
             families=access.families,
             listens=access.listens,
             connects=access.connects,
+            sees_processes=access.sees_processes,
             capabilities=access.capabilities,
         )
         if missing:

@@ -1,10 +1,13 @@
-//! Functions that a process applies to itself: its name, the signal at its parent's end, and the sandbox of a forked child.
+//! Functions that a process applies to itself: its name, the signal at its parent's end, and the sandbox of a forked
+//! child; and what it may see of others.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
 use crate::prctl;
+use crate::processes::{self, Number};
 use crate::sandbox::{self, Access};
 
 #[pyfunction]
@@ -23,8 +26,12 @@ pub(super) fn set_process_name(name: &str) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (*, read, write, sockets, devices, execute, modes, families, listens, connects, capabilities))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments, the fields of one record")]
+#[pyo3(signature = (*, read, write, sockets, devices, execute, modes, families, listens, connects, sees_processes, capabilities))]
+#[expect(
+    clippy::too_many_arguments,
+    clippy::fn_params_excessive_bools,
+    reason = "keyword arguments, the fields of one record"
+)]
 pub(super) fn restrict(
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
@@ -35,6 +42,7 @@ pub(super) fn restrict(
     families: Vec<i32>,
     listens: bool,
     connects: bool,
+    sees_processes: bool,
     capabilities: Vec<u8>,
 ) -> PyResult<Vec<String>> {
     Ok(sandbox::enter(&Access {
@@ -47,6 +55,7 @@ pub(super) fn restrict(
         families,
         listens,
         connects,
+        sees_processes,
         capabilities,
     })?)
 }
@@ -54,4 +63,14 @@ pub(super) fn restrict(
 #[pyfunction]
 pub(super) fn sandbox_missing() -> Vec<String> {
     sandbox::missing()
+}
+
+/// The parts of `OpenDevices`.
+type Opened = (Vec<(u32, Number)>, u32, u32);
+
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "what Python passes is converted to values")]
+pub(super) fn open_devices(py: Python<'_>, proc: PathBuf, numbers: BTreeSet<Number>) -> PyResult<Opened> {
+    let found = py.detach(|| processes::open_devices(&proc, &numbers))?;
+    Ok((found.open, found.refused, found.examined))
 }

@@ -10,7 +10,7 @@
 //! registry           the vendors and the health sources, without a look at a host
 //! listeners          the event sources that wake the scanner
 //! nvml               NVML, called in this process
-//! child_process      what a forked child applies to itself
+//! child_process      what a forked child applies to itself, and what it sees of others
 //! immortal           objects that are never freed
 //! ```
 
@@ -34,7 +34,9 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::child_process::{adopt_orphans, die_with_parent, restrict, sandbox_missing, set_process_name};
+    use super::child_process::{
+        adopt_orphans, die_with_parent, open_devices, restrict, sandbox_missing, set_process_name,
+    };
     #[pymodule_export]
     use super::container_edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]

@@ -1,0 +1,72 @@
+"""Sections about devices in use: what must hold before a container with one starts, and the ledger of holders."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from devherd.config.errors import WrongValueError
+from devherd.config.types import Command, Duration, PatternsOrAny, Section, Switch
+from devherd.process import LONGEST_PRE_START_SECONDS
+
+Refusal = Literal["refuse", "wait"]
+
+
+class PreStart(Section):
+    """What must hold before a container with such a device starts, each time that it starts. Without any of it, nothing
+    is asked. A start that is refused fails, and the kubelet tries again, later each time.
+    """  # noqa: D205 - what users read
+
+    occupied: Refusal | None = None
+    """While a process has the device open, which `ledger.ignore` does not leave out: `refuse` the start, or `wait` for
+    up to 25 s, less the `timeout` of `program`. Not of shared devices. In a pod it needs the component `ledger`.
+    """
+    unhealthy: Refusal | None = None
+    """The same while the device is Unhealthy: a region of an FPGA that has errors, or is being programmed."""
+    program: Command | None = None
+    """A program to run, with its arguments: a reset, a proof that the device lives. An exit status other than 0 refuses
+    the start, with what it has printed. docs/health-programs.md says how it runs.
+    """
+    when: Literal["always", "suspect"] = "always"
+    """Whether the program runs each time, or only for a device that has had a finding since it last ended with 0."""
+    timeout: Annotated[Duration, Field(le=LONGEST_PRE_START_SECONDS)] = 10.0
+    """Time limit of the program, at most 25 s."""
+    derived = ("is_on",)
+
+    @model_validator(mode="after")
+    def _has_a_program(self) -> "PreStart":
+        given = next((key for key in ("when", "timeout") if key in self.model_fields_set), None)
+        if given and self.program is None:
+            raise WrongValueError(
+                f"`{given}` is about `program`, and there is none", "add `program`, or remove it", at=(given,)
+            )
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the kubelet is to ask before a start."""
+        return bool(self.occupied or self.unhealthy or self.program)
+
+
+class Ledger(Section):
+    """Who really holds which device: what the kubelet has given to pods, compared with what processes have open."""
+
+    enabled: Switch = False
+    """Whether it is kept. In a pod it needs the component `ledger`, which shows devherd the processes of the host."""
+    ignore: PatternsOrAny = [
+        "nvidia-persiste*",
+        "nv-hostengine",
+        "dcgm*",
+        "nv-fabricmanage*",
+        "nvidia-smi",
+        "nvidia-cuda-mps*",
+        "amd-smi",
+        "rocm-smi",
+        "gpuagent",
+        "xpumd",
+        "xpu-smi",
+        "opensm",
+        "ibacm",
+    ]
+    """Processes that may have any device open, by their names as in /proc/PID/comm, of which the kernel keeps 15
+    characters. Those of devherd never count.
+    """
