@@ -198,3 +198,27 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
     assert explain(run_dir, "GPU-1b00").code == 0
     assert explain(run_dir, "GPU-1af8").code == 1
     assert explain(run_dir, GPU, "GPU-1af8").code == 0
+
+
+def test_a_lost_device_is_found_by_whatever_somebody_has_of_it(run_dir):
+    """Defect: five minutes after a card was lost, nobody knew it any more."""
+    lost = health_pb2.LostDevice(
+        vendor="nvidia",
+        device="GPU-77aa",
+        resource_name=GPU,
+        since_timestamp_seconds=1_763_800_000,
+        pci_address="0000:90:00.0",
+        slot="7",
+        serial="9911",
+        pods=["default/train"],
+    )
+    spool.write(run_dir / "lost.pb", health_pb2.Lost(devices=[lost]))
+
+    for word in ("GPU-77aa", "GPU-77", "0000:90:00.0", "90:00.0", "7", "9911"):
+        outcome = explain(run_dir, word)
+        assert outcome.code == 1, word
+        assert outcome.stdout.startswith(f"{GPU} GPU-77aa is lost: no scan has found it since 2025-11-22T08:26:40Z")
+        assert "last held by: default/train" in outcome.stdout
+    assert "GPU-77aa is lost" in explain(run_dir).stdout
+    assert explain(run_dir).code == explain(run_dir, GPU).code == 1
+    assert json.loads(explain(run_dir, GPU, "--output", "json").stdout)["lost"][0]["slot"] == "7"

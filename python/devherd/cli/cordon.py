@@ -1,4 +1,4 @@
-"""`devherd cordon`, `uncordon` and `clear`: operators' decisions about devices."""
+"""`devherd cordon`, `uncordon`, `forget` and `clear`: operators' decisions about devices."""
 
 import argparse
 import contextlib
@@ -15,10 +15,13 @@ from devherd.cli.instance import device_named, instance_settings, require_runnin
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.cordon import Changes, Cordons, NotKeptError, clear
 from devherd.health.held import Now
+from devherd.health.lost import forget_at_rest, order
 from devherd.health.verdicts import finding_of
 from devherd.history import History, Kind
+from devherd.instance.lost import named
 from devherd.instance.read import Herd, read_instance
 from devherd.inventory import DeviceKey, key_of
+from devherd.kubelet.registration import knock
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, meaning_of
 from devherd.settings import Settings
@@ -80,10 +83,10 @@ def add_cordon_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cordon(arguments: argparse.Namespace) -> int:
-    """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
+    """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`; pods that hold it keep it.
 
-    The cordon outlives restarts of devherd, absences of the device and, in the state directory, a reboot;
-    `devherd uncordon` ends it.
+    The cordon survives restarts of devherd, absences of the device and, in the state directory, reboots, until
+    `devherd uncordon`.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -105,9 +108,9 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Give a cordoned device back to the kubelet, unless something else is held against it.
+    """Give a cordoned device back to the kubelet; it stays Unhealthy if it has other findings.
 
-    A device that is gone can be uncordoned as well, by its id.
+    A missing device can be uncordoned, too, by its id.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -134,6 +137,88 @@ def _keys(herd: Herd, changes: Changes, resource_name: str, device_id: str) -> l
         raise
 
 
+def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument(
+        "device",
+        metavar="DEVICE",
+        nargs="?",
+        default="",
+        help="id or its beginning, PCI address, slot or serial number, as `devherd status` shows them",
+    )
+    parser.add_argument("--all", action="store_true", help="every lost device")
+
+
+def run_forget(arguments: argparse.Namespace) -> int:
+    """Miss a lost device no longer: status, page and metrics do not show it any more.
+
+    A device that was offered and that no scan finds any more is lost. It is remembered, also over a reboot, until it is
+    back or this command names it. While a pod holds it, it stays in the kubelet's list, Unhealthy. The command works
+    without a running instance, too.
+    """
+    if bool(arguments.device) == arguments.all:
+        raise UsageError("what to forget is not clear", "one device or `--all`", "see `devherd status`")
+    settings = instance_settings(arguments)
+    is_running = settings.control_socket.exists() and knock(settings.control_socket) is None
+    lost = _lost_devices(settings)
+    chosen = lost if arguments.all else _lost_named(lost, arguments.device)
+    try:
+        if is_running:
+            order(settings.findings_directory, chosen)
+        else:
+            forget_at_rest(settings.lost_file, settings.kept_lost_file, chosen)
+    except OSError as error:
+        raise unwritable("cannot forget the device", error) from error
+    if is_running and not _are_forgotten(settings, chosen):
+        print("devherd: not forgotten yet — the scanner does not answer — devherd ctl status", file=sys.stderr)
+        return ExitCode.PROBLEM_FOUND
+    for device in chosen:
+        if settings.run_dir.is_dir():
+            record(settings, "lost", f"forgotten by {operator()}", device.resource_name, device.device)
+        print(f"{device.resource_name} {device.device} is forgotten")
+    if not chosen:
+        print("no device is lost")
+    return ExitCode.DONE
+
+
+def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:
+    """Those of the run directory or, without it, as after a boot, of the state directory."""
+    try:
+        for file in filter(None, (settings.lost_file, settings.kept_lost_file)):
+            with contextlib.suppress(FileNotFoundError):
+                return list(spool.read(file, health_pb2.Lost).devices)
+    except spool.SpoolError as error:
+        raise UnreachableError("cannot read which devices are lost", str(error), "use sudo") from error
+    return []
+
+
+def _lost_named(lost: list[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
+    """Raises UsageError if there is no such device, or if several ids begin so."""
+    chosen = named(lost, text)
+    if not chosen:
+        raise unknown("lost device", text, [device.device for device in lost])
+    if len(chosen) > 1 and all(device.device.startswith(text) for device in chosen):
+        several = ", ".join(device.device for device in chosen)
+        raise UsageError(f"`{text}` is not one device", f"so begin {several}", "name one of them")
+    return chosen
+
+
+FORGET_SECONDS = 10.0
+"""In which the scanner has forgotten a device: a scan takes less, also of a node of a thousand."""
+
+
+def _are_forgotten(settings: Settings, devices: list[health_pb2.LostDevice]) -> bool:
+    """Wait until the scanner has forgotten them; False if it does not."""
+    keys = {(one.vendor, one.card, one.device) for one in devices}
+    until = time.monotonic() + FORGET_SECONDS
+    while time.monotonic() < until:
+        lost = spool.read_or_empty(settings.lost_file, health_pb2.Lost).devices
+        if not keys & {(one.vendor, one.card, one.device) for one in lost}:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
     parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
@@ -142,12 +227,12 @@ def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_clear(arguments: argparse.Namespace) -> int:
-    """Clear a finding against a device that does not end by itself, after its cause is mended.
+    """Clear a finding that does not end by itself, after you have removed its cause.
 
-    It also clears a finding that devherd cannot check now, for example on a card that is asleep, and one of a link that
-    is slower than it was in this boot: what it is now is the measure then.
+    It also clears a finding that devherd cannot check now, for example on a sleeping card, and one about a link that is
+    slower than before: its present speed becomes the reference.
 
-    If the cause occurs again, the finding is raised again. Other findings against the device stay.
+    The finding returns if its cause does. Other findings of the device stay.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -174,7 +259,7 @@ def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
     if not meant:
         raise unknown(f"reason against {device_id}", reason, sorted({one.reason for one in held}))
     if all(_is_seen(one) for one in meant):
-        cure = "mend the cause, or give it another action in `health.rules`"
+        cure = "remove the cause, or give it another action in `health.rules`"
         raise UsageError(f"`{reason}` cannot be cleared", "it lasts as long as its cause, and ends by itself", cure)
 
 

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from devherd import history
 from devherd.cli import explain_device, explain_pod, explain_resource
 from devherd.cli.instance import device_named, instance_settings, pods_of, require_running, resource_named
-from devherd.cli.subject import Known, devices_named, known_devices, unknown_word
+from devherd.cli.subject import Known, devices_named, known_devices, normal_address, unknown_word
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.history import Event
+from devherd.instance import lost as lost_devices
 from devherd.instance.inventory_json import Json, is_ill
 from devherd.instance.read import read_instance
 from devherd.settings import Settings
@@ -76,6 +77,8 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
         shown = [explain_device.of_device(known, subject, events) for subject in found]
         explanation = shown[0] if len(shown) == 1 else {"kind": "devices", "devices": shown}
         return explanation, _code(is_problem=any(each.device and is_ill(each.device) for each in found))
+    if lost := _lost(known, word):
+        return lost, ExitCode.PROBLEM_FOUND
     if explain_pod.is_name(word):
         return explain_pod.of_pod(settings, known, pods, events, word)
     raise unknown_word(known, word)
@@ -85,11 +88,20 @@ def _code(*, is_problem: bool) -> ExitCode:
     return ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
 
 
+def _lost(known: Known, word: str) -> Json | None:
+    """The lost devices that a word names, or those of a resource that has no others; None without any."""
+    devices = lost_devices.named(known.herd.lost, word) or lost_devices.named(known.herd.lost, normal_address(word))
+    found = devices or [device for device in known.herd.lost if device.resource_name == word]
+    return {"kind": "lost", "devices": lost_devices.lost_json(found)} if found else None
+
+
 def _two_words(known: Known, events: Sequence[Event], resource_name: str, device_id: str) -> Json:
     """The device of a resource, by its id or its beginning. Raises UsageError."""
     offer = resource_named(known.herd, resource_name)
     of_offer = [each for each in known.subjects if each.offer is offer]
     found = devices_named(of_offer, device_id)
+    if not found and (lost := _lost(known, device_id)):
+        return lost
     if not found:
         device_named(offer, device_id)
     return explain_device.of_device(known, found[0], events)
@@ -101,6 +113,10 @@ def _lines(explanation: Json) -> Iterator[str]:
         yield from explain_pod.lines(explanation)
     elif explanation["kind"] == "resource":
         yield from explain_resource.lines_of_resource(explanation)
+    elif explanation["kind"] == "lost":
+        for number, device in enumerate(explanation["devices"]):
+            yield from ("",) * bool(number)
+            yield from lost_devices.explanation(device)
     elif explanation["kind"] == "node":
         yield from explain_resource.lines_of_everything(explanation)
     else:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from devherd.cli.explain_device import cordon_of, headline, held_by, of_device, where
-from devherd.cli.status_table import has_problem
+from devherd.cli.status_table import has_problem, is_in_trouble
 from devherd.cli.subject import Known, Subject
 from devherd.errors import ExitCode
 from devherd.exporter.status_page.overview import troubles_of_the_instance
 from devherd.instance.inventory_json import Json, is_ill
+from devherd.instance.lost import explanation as lost_lines
+from devherd.instance.lost import lost_json
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CORDONED
 from devherd.spool import listed, size_of
@@ -30,9 +32,10 @@ def of_resource(known: Known, offer: spool_pb2.Offer) -> tuple[Json, ExitCode]:
         **numbers(known, offer),
         "holders": _holders(known, offer),
         "devices": noted,
+        "lost": lost_json([device for device in known.herd.lost if device.resource_name == offer.name]),
         "obstacle": obstacle(known, offer.name, 1) or None,
     }
-    is_problem = not registration.registered or any(map(is_ill, offer.devices))
+    is_problem = is_in_trouble(known.herd, offer) or bool(explanation["lost"])
     return explanation, ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
 
 
@@ -121,6 +124,7 @@ def lines_of_resource(explanation: Json) -> Iterator[str]:
     for one in explanation["holders"] or ():
         yield f"  {one['device']} by {held_by(one['holders'])}"
     yield from _noted(explanation["devices"])
+    yield from _missing(explanation["lost"])
 
 
 def of_everything(known: Known) -> tuple[Json, ExitCode]:
@@ -136,6 +140,7 @@ def of_everything(known: Known) -> tuple[Json, ExitCode]:
         "problems": [text for text, is_bad in troubles if is_bad],
         "warnings": [text for text, is_bad in troubles if not is_bad],
         "devices": [_short(known, each) for each in shown],
+        "lost": lost_json(known.herd.lost),
     }
     is_problem = has_problem(known.herd, resources)
     return explanation, ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
@@ -150,13 +155,14 @@ def lines_of_everything(explanation: Json) -> Iterator[str]:
     """What is not well as text, or that all is."""
     devices = amount(explanation["total"], "device")
     whole = f"{devices} of {amount(explanation['resources'], 'resource')}"
-    if not (explanation["problems"] or explanation["warnings"] or explanation["devices"]):
+    if not any(explanation[part] for part in ("problems", "warnings", "devices", "lost")):
         yield (
             f"all is well: {whole}, all Healthy and registered" if explanation["resources"] else "there are no devices"
         )
         return
     yield from explanation["problems"]
     yield from _noted(explanation["devices"], is_first=not explanation["problems"])
+    yield from _missing(explanation["lost"])
     if explanation["warnings"]:
         yield ""
     yield from (f"warning: {text}" for text in explanation["warnings"])
@@ -170,6 +176,13 @@ def _noted(devices: Sequence[Json], *, is_first: bool = False) -> Iterator[str]:
         yield from short_lines(device)
     if len(devices) > MOST_SHOWN:
         yield f"and {len(devices) - MOST_SHOWN} more: devherd status --unhealthy"
+
+
+def _missing(lost: Sequence[Json]) -> Iterator[str]:
+    """A paragraph for each lost device."""
+    for device in lost:
+        yield ""
+        yield from lost_lines(device)
 
 
 def short_lines(device: Json) -> Iterator[str]:

@@ -170,6 +170,8 @@ def words_of(known: Known) -> Iterator[str]:
         yield subject.key[2]
         for fact in ("pci_address", "slot", "serial"):
             yield from filter(None, subject.fact(fact).split(","))
+    for lost in known.herd.lost:
+        yield from filter(None, (lost.device, lost.pci_address, lost.slot, lost.serial))
 
 
 def unknown_word(known: Known, word: str) -> UsageError:
