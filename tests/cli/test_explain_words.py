@@ -207,14 +207,14 @@ def test_a_lost_device_is_found_by_whatever_somebody_has_of_it(run_dir):
         device="GPU-77aa",
         resource_name=GPU,
         since_timestamp_seconds=1_763_800_000,
-        pci_address="0000:90:00.0",
+        pci_address="0000:91:00.0",
         slot="7",
         serial="9911",
         pods=["default/train"],
     )
     spool.write(run_dir / "lost.pb", health_pb2.Lost(devices=[lost]))
 
-    for word in ("GPU-77aa", "GPU-77", "0000:90:00.0", "90:00.0", "7", "9911"):
+    for word in ("GPU-77aa", "GPU-77", "0000:91:00.0", "91:00.0", "7", "9911"):
         outcome = explain(run_dir, word)
         assert outcome.code == 1, word
         assert outcome.stdout.startswith(f"{GPU} GPU-77aa is lost: no scan has found it since 2025-11-22T08:26:40Z")
