@@ -306,7 +306,8 @@ class HealthOptions(Section):
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
     """How long a vanished device stays listed as Unhealthy with `gone`. One that a pod holds stays for as long as the
-    pod does: the kubelet would call it Healthy in the pod's status.
+    pod does: the kubelet would call it Healthy in the pod's status. After that it is missed until it is back or
+    `devherd forget` names it.
     """
     sources: dict[str, Switch] = {}
     """Sources that do not read, by name, as docs/health.md lists them: `{rdma-errors: false}`. What they have found is
