@@ -296,7 +296,7 @@ def test_a_comparison_says_what_differs_from_the_plugins_of_today_and_is_ready_w
     waiting = ("-n", "devherd", "rollout", "status", "daemonset/devherd-compare")
     with pytest.raises(OSError, match="timed out"):
         cluster.kubectl(*waiting, "--timeout=5s")
-    sample.popen.terminate()
+    sample.stop()
     cluster.kubectl(*waiting, "--timeout=180s")
     cluster.eventually(lambda: "Nothing differs" in said(), "it says that nothing differs", 90)
     cluster.kubectl("-n", "devherd", "delete", "daemonset/devherd-compare", "--wait=true")
