@@ -40,7 +40,7 @@ def pod(cluster):
 
     yield create
     for name in names:
-        cluster.kubectl("delete", "pod", name, "--force", "--wait=true")
+        cluster.kubectl("delete", "pod", name, "--force", "--wait=true", "--ignore-not-found")
 
 
 def ports(cluster, pod):
