@@ -64,7 +64,7 @@ def devices(number: int) -> str:
 def headline(herd: Herd) -> str:
     """Registration and health of all resources in one sentence."""
     if not herd.resources:
-        return "no devices"
+        return f"no devices, {len(herd.lost):,} missing" if herd.lost else "no devices"
     waiting = sum(not herd.registration(resource.name).registered for resource in herd.resources)
     every = sum(map(count, herd.resources), Count())
     registered = (
@@ -73,7 +73,9 @@ def headline(herd: Herd) -> str:
     well = every.total - every.cordoned
     number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (well, "healthy")
     cordoned = f", {every.cordoned:,} cordoned" if every.cordoned else ""
-    return f"{registered}, {number:,} of {devices(every.total)} {word}{cordoned}"
+    missing = sum(not device.is_listed for device in herd.lost)
+    lost = f", {missing:,} missing" if missing else ""
+    return f"{registered}, {number:,} of {devices(every.total)} {word}{cordoned}{lost}"
 
 
 def troubles(herd: Herd) -> Sequence[Trouble]:
