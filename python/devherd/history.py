@@ -30,6 +30,7 @@ Kind = Literal[
     "problem",
     "cordon",
     "clear",
+    "lost",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

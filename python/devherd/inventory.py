@@ -91,14 +91,15 @@ class Inventory:
         left_out: "Callable[[Device], str | None]" = lambda _: None,
         gone: Collection[DeviceKey] = frozenset(),
         held: Collection[DeviceKey] = frozenset(),
+        forgotten: Collection[DeviceKey] = frozenset(),
     ) -> None:
         """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
 
         `gone` are devices that the scan could not examine and that are known to be gone all the same.
 
-        Devices absent from it are `gone` for `forget_after` seconds, and those in `held` for as long as pods hold them,
-        except those of `reconfigured` vendors and of vendors that were not scanned: the configuration dropped them, so
-        they are forgotten at once.
+        Devices absent from it are `gone` for `forget_after` seconds, those in `forgotten` no more, and those in `held`
+        for as long as pods hold them, except those of `reconfigured` vendors and of vendors that were not scanned: the
+        configuration dropped them, so they are forgotten at once.
         """
         found = {}
         for device in scan.devices:
@@ -111,7 +112,7 @@ class Inventory:
                 continue
             kept = None if key in gone else _kept_unseen(entry, unseen)
             if kept is None and entry.vendor not in reconfigured:
-                kept = _kept_gone(entry, now, math.inf if key in held else forget_after)
+                kept = _kept_gone(entry, now, math.inf if key in held else 0 if key in forgotten else forget_after)
             if kept is not None:
                 found[key] = kept
         self.entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}

@@ -13,6 +13,8 @@ LogFormat = Literal["text", "json"]
 
 DEFAULT_RUN_DIR, DEFAULT_STATE_DIR = Path("/run/devherd"), Path("/var/lib/devherd")
 
+LOST_FILE = "lost.pb"
+"""The name of the file of lost devices, in the run directory and in the state directory."""
 UNIX = "unix:"
 """Prefix of Unix socket paths among the addresses of `listen`."""
 
@@ -65,7 +67,9 @@ class Settings:
     state_dir: Path | None = field(
         default=None,
         metadata=_option(
-            "DIR", f"what outlives a boot: cordons (default: {DEFAULT_STATE_DIR}, and nowhere where --run-dir is given)"
+            "DIR",
+            "what outlives a boot: cordons, lost devices "
+            f"(default: {DEFAULT_STATE_DIR}, and nowhere where --run-dir is given)",
         ),
     )
     """The directory of files that outlive a boot; None: see `lasting_directory`."""
@@ -192,6 +196,21 @@ class Settings:
     def kept_cordons_file(self) -> Path | None:
         """The cordoned devices, kept for the next boot."""
         return None if self.lasting_directory is None else self.lasting_directory / "cordons.pb"
+
+    @property
+    def lost_file(self) -> Path:
+        """The devices that are missed, written by the scanner (devherd/health/lost.py)."""
+        return self.run_dir / LOST_FILE
+
+    @property
+    def kept_lost_file(self) -> Path | None:
+        """The same, kept for the next boot."""
+        return None if self.lasting_directory is None else self.lasting_directory / LOST_FILE
+
+    @property
+    def present_file(self) -> Path | None:
+        """The devices that were there in this boot, for the next one, written by the scanner."""
+        return None if self.lasting_directory is None else self.lasting_directory / "present.pb"
 
     @property
     def verdicts_file(self) -> Path:
@@ -327,6 +346,7 @@ class Settings:
             self.kubernetes_directory,
             self.history_directory,
             self.verdicts_file,
+            self.lost_file,
             self.allocatable_directory,
             self.holders_file.parent,
             self.pre_start_socket.parent,

@@ -151,6 +151,35 @@ def test_a_node_with_shared_devices_has_few_series_more_than_one_without():
     assert series(shared, "all") == series(gpus) + 2 * 8 * 9, "only health and facts are said of each replica"
 
 
+@pytest.mark.parametrize("of_devices", ["all", "physical", "faults", "none"])
+def test_a_lost_device_has_its_series_with_every_setting_for_as_long_as_it_is_lost(of_devices):
+    """Few series, and the ones that an alert needs most; nothing else has a device that no list has any more."""
+    lost = health_pb2.LostDevice(
+        vendor="nvidia",
+        device="GPU-9",
+        resource_name="nvidia.com/gpu",
+        pci_address="0000:83:00.0",
+        slot="7",
+        serial="1565023018293",
+        model="H100",
+    )
+    families = {family.name: family for family in device_families(Herd(lost=[lost]), None, of_devices)}
+    [sample] = families["devherd_device_missing"].samples
+    assert (sample.labels, sample.value) == (
+        {
+            "resource_name": "nvidia.com/gpu",
+            "device_id": "GPU-9",
+            "vendor": "nvidia",
+            "model": "H100",
+            "pci_address": "0000:83:00.0",
+            "slot": "7",
+            "serial": "1565023018293",
+        },
+        1,
+    )
+    assert not any(family.samples for name, family in families.items() if name != "devherd_device_missing")
+
+
 COUNTS = [
     health_pb2.Count(pci_address="0000:3b:00.0", name="ecc-errors", kind="corrected", number=70),
     health_pb2.Count(pci_address="0000:3b:00.0", name="pcie-replays", number=5),

@@ -89,6 +89,7 @@ def test_every_family_has_the_labels_that_it_is_declared_with(instance):
         "devherd_device_allocated",
         "devherd_device_held_elsewhere",
         "devherd_device_open_processes",
+        "devherd_device_missing",
         "devherd_devices_allocated",
         "devherd_preferred_allocation_duration_seconds",
         *(each.name for each in declarations.DEVICE_COUNTS.values()),  # of cards that are not there

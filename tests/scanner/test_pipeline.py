@@ -11,9 +11,11 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.cordon import clear
 from devherd.instance import inventory_json
+from devherd.process import HOLDERS
+from devherd.proto import spool_pb2
 from devherd.scanner.core import now
 from devherd.scanner.once import scan_once
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.pipeline import UNKNOWN_SECONDS, Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -252,3 +254,43 @@ def test_a_link_that_an_operator_has_made_slower_is_the_measure_from_then_on(tmp
     assert look(slower) == ["link-degraded"]
     memories = [text for place, text in pipeline.memories() if place[1] in {"rdma-rate", "pci-link"}]
     assert any("50000" in text or text.startswith("4 ") for text in memories)
+
+
+def test_a_gone_device_stays_listed_for_a_while_before_it_is_known_who_holds_it(tmp_path):
+    """Process `holders` has not answered yet: any pod may hold it. Not for ever: the kubelet may be away."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
+    holders = tmp_path / "holders.pb"
+    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
+    pipeline.scan(1.0)
+    node.remove_card("intel-fpga-port.0")
+
+    def known(clock: float) -> list[str]:
+        pipeline.scan(clock)
+        pipeline.poll(periodic=False)
+        return sorted(key[2] for key in pipeline.inventory.entries)
+
+    both, other = ["intel-fpga-port.0", "intel-fpga-port.1"], ["intel-fpga-port.1"]
+    forget_after = pipeline.config.health.forget_after
+    assert known(2.0) == both
+    assert HOLDERS in pipeline.requests, "the process that asks the kubelet is wanted"
+    assert known(2.0 + forget_after + UNKNOWN_SECONDS - 1) == both
+    assert known(2.0 + forget_after + UNKNOWN_SECONDS) == other
+    assert HOLDERS not in pipeline.requests
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp_path, *, is_held):
+    """After `forget_after`, and no longer than that without a pod."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
+    holders = tmp_path / "holders.pb"
+    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
+    pipeline.scan(1.0)
+    name = next(one.name for one in pipeline.offers().offers if one.devices[0].id == "intel-fpga-port.0")
+    node.remove_card("intel-fpga-port.0")
+    pipeline.scan(2.0)
+    answer = spool_pb2.Holders()
+    if is_held:
+        answer.devices.add(resource_name=name, device_id="intel-fpga-port.0", pods=["default/train"])
+    holders.write_bytes(answer.SerializeToString())
+    pipeline.scan(2.0 + pipeline.config.health.forget_after)
+    assert (len(pipeline.inventory.entries) == 2) == is_held

@@ -92,6 +92,12 @@ COMMANDS = {
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
         OF_CORDONS,
     ),
+    "forget": Command(
+        "devherd.cli.cordon:forget",
+        "miss a lost device no longer",
+        "devherd forget GPU-8a1c…",
+        OF_CORDONS,
+    ),
     "clear": Command(
         "devherd.cli.cordon:clear",
         "clear a finding that does not end by itself",

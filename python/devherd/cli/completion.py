@@ -16,7 +16,7 @@ from pathlib import Path
 from devherd import spool
 from devherd.cli.reference import Option, Reference, references
 from devherd.errors import ExitCode
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import DEFAULT_RUN_DIR, Settings
 
 _FILES = {"FILE": "-f", "DIR": "-d", "FILE.tar.gz": "-f", "DIRECTORY": "-d"}
@@ -58,7 +58,7 @@ _devherd() {{
         [[ $known == *"|$word|"* ]] || [[ $known == *"|$word "* ]] || break
         command=$word
     done
-    if [[ " {" ".join((*_OF_DEVICES, "ctl"))} " == *" $command "* && $current != -* ]] &&
+    if [[ " {" ".join((*_OF_DEVICES, "forget", "ctl"))} " == *" $command "* && $current != -* ]] &&
         [[ $before != --* || $before == *=* ]]; then
         local IFS=$'\\n'
         COMPREPLY=($("${{COMP_WORDS[0]}}" {WORDS} "${{ZSH_VERSION:+whole}}" "${{COMP_LINE:0:$COMP_POINT}}" 2>/dev/null))
@@ -154,7 +154,7 @@ def _fish_lines(reference: Reference) -> Iterator[str]:
     inside = _quoted(_seen(reference.name.split()))
     for option in reference.options:
         yield f"complete -c devherd -n {inside} {_fish_option(option)} -d {_quoted(option.help)}"
-    if reference.name in (*_OF_DEVICES, "ctl"):
+    if reference.name in (*_OF_DEVICES, "forget", "ctl"):
         asked = f"(devherd {WORDS} whole (commandline -cp))"
         yield f"complete -c devherd -n {inside} -f -a {_quoted(asked)}"
     for argument in reference.arguments:
@@ -217,6 +217,9 @@ def _candidates(words: list[str]) -> Iterator[str]:
         yield from (offer.name for offer in offers)
     elif command in _OF_DEVICES and len(given) == 1:
         yield from (device.id for offer in offers if offer.name == given[0] for device in offer.devices)
+    elif command == "forget" and not given:
+        lost = spool.read_or_empty(settings.lost_file, health_pb2.Lost).devices
+        yield from (device.device for device in lost)
 
 
 def _arguments(words: Sequence[str]) -> tuple[list[str], str]:

@@ -1,4 +1,4 @@
-"""`devherd cordon`, `uncordon` and `clear`: operators' decisions about devices."""
+"""`devherd cordon`, `uncordon`, `forget` and `clear`: operators' decisions about devices."""
 
 import argparse
 import contextlib
@@ -15,10 +15,13 @@ from devherd.cli.instance import device_named, instance_settings, require_runnin
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.cordon import Changes, Cordons, NotKeptError, clear
 from devherd.health.held import Now
+from devherd.health.lost import forget_at_rest, order
 from devherd.health.verdicts import finding_of
 from devherd.history import History, Kind
+from devherd.instance.lost import named
 from devherd.instance.read import Herd, read_instance
 from devherd.inventory import DeviceKey, key_of
+from devherd.kubelet.registration import knock
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, meaning_of
 from devherd.settings import Settings
@@ -132,6 +135,88 @@ def _keys(herd: Herd, changes: Changes, resource_name: str, device_id: str) -> l
         if changes.keys:
             raise unknown("cordoned device", device_id, [key[2] for key in changes.keys]) from error
         raise
+
+
+def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument(
+        "device",
+        metavar="DEVICE",
+        nargs="?",
+        default="",
+        help="id or its beginning, PCI address, slot or serial number, as `devherd status` shows them",
+    )
+    parser.add_argument("--all", action="store_true", help="every lost device")
+
+
+def run_forget(arguments: argparse.Namespace) -> int:
+    """Miss a lost device no longer: status, page and metrics do not show it any more.
+
+    A device that was offered and that no scan finds any more is lost. It is remembered, also over a reboot, until it is
+    back or this command names it. While a pod holds it, it stays in the kubelet's list, Unhealthy. The command works
+    without a running instance, too.
+    """
+    if bool(arguments.device) == arguments.all:
+        raise UsageError("what to forget is not clear", "one device or `--all`", "see `devherd status`")
+    settings = instance_settings(arguments)
+    is_running = settings.control_socket.exists() and knock(settings.control_socket) is None
+    lost = _lost_devices(settings)
+    chosen = lost if arguments.all else _lost_named(lost, arguments.device)
+    try:
+        if is_running:
+            order(settings.findings_directory, chosen)
+        else:
+            forget_at_rest(settings.lost_file, settings.kept_lost_file, chosen)
+    except OSError as error:
+        raise unwritable("cannot forget the device", error) from error
+    if is_running and not _are_forgotten(settings, chosen):
+        print("devherd: not forgotten yet — the scanner does not answer — devherd ctl status", file=sys.stderr)
+        return ExitCode.PROBLEM_FOUND
+    for device in chosen:
+        if settings.run_dir.is_dir():
+            record(settings, "lost", f"forgotten by {operator()}", device.resource_name, device.device)
+        print(f"{device.resource_name} {device.device} is forgotten")
+    if not chosen:
+        print("no device is lost")
+    return ExitCode.DONE
+
+
+def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:
+    """Those of the run directory or, without it, as after a boot, of the state directory."""
+    try:
+        for file in filter(None, (settings.lost_file, settings.kept_lost_file)):
+            with contextlib.suppress(FileNotFoundError):
+                return list(spool.read(file, health_pb2.Lost).devices)
+    except spool.SpoolError as error:
+        raise UnreachableError("cannot read which devices are lost", str(error), "use sudo") from error
+    return []
+
+
+def _lost_named(lost: list[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
+    """Raises UsageError if there is no such device, or if several ids begin so."""
+    chosen = named(lost, text)
+    if not chosen:
+        raise unknown("lost device", text, [device.device for device in lost])
+    if len(chosen) > 1 and all(device.device.startswith(text) for device in chosen):
+        several = ", ".join(device.device for device in chosen)
+        raise UsageError(f"`{text}` is not one device", f"so begin {several}", "name one of them")
+    return chosen
+
+
+FORGET_SECONDS = 10.0
+"""In which the scanner has forgotten a device: a scan takes less, also of a node of a thousand."""
+
+
+def _are_forgotten(settings: Settings, devices: list[health_pb2.LostDevice]) -> bool:
+    """Wait until the scanner has forgotten them; False if it does not."""
+    keys = {(one.vendor, one.card, one.device) for one in devices}
+    until = time.monotonic() + FORGET_SECONDS
+    while time.monotonic() < until:
+        lost = spool.read_or_empty(settings.lost_file, health_pb2.Lost).devices
+        if not keys & {(one.vendor, one.card, one.device) for one in lost}:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def add_clear_arguments(parser: argparse.ArgumentParser) -> None:

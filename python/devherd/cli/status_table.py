@@ -1,7 +1,7 @@
 """The running instance as tables: its settings, its problems, its resources, its processes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import RenderableType
@@ -14,7 +14,7 @@ from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
 from devherd.instance.read import RUNNING, SUPERVISOR, Herd
 from devherd.inventory import Allocations
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import listed, size_of
 from devherd.text import duration
 
@@ -41,6 +41,8 @@ def parts(
         yield _devices(herd, noted, allocations)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
+    lost = [device for device in herd.lost if device.resource_name in {resource.name for resource in named}]
+    yield from _lost(herd.lost if choice == Filters() else lost)
     complaints = [
         *_about_the_supervisor(herd),
         *_about_room(herd),
@@ -90,8 +92,11 @@ def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
 
 def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
     """Whether one of these resources, a process, the configuration, the scan, an address or a source has a problem."""
+    names = {resource.name for resource in resources}
+    is_about_all = len(resources) == len(herd.resources)
     return (
         any(is_in_trouble(herd, resource) for resource in resources)
+        or any(is_about_all or device.resource_name in names for device in herd.lost)
         or any(child.state != RUNNING for child in herd.children.values())
         or bool(herd.silent)
         or bool(herd.overdue_scan())
@@ -131,6 +136,30 @@ def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations 
             name = tables.device_name(device)
             made.add_row(resource.name, name, tables.health(device), age, plain(held))
     return made
+
+
+def _lost(devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
+    """The devices that are missed, also those that the kubelet's lists have no more."""
+    if not devices:
+        return
+    made = table(
+        "RESOURCE",
+        "LOST DEVICE",
+        "SINCE",
+        "PCI ADDRESS",
+        "SLOT",
+        "SERIAL",
+        "LAST HELD BY",
+        dispensable=("LAST HELD BY",),
+    )
+    for device in devices:
+        since = f"{duration(time.time() - device.since_timestamp_seconds)} ago"
+        place = (plain(device.pci_address), plain(device.slot), plain(device.serial))
+        name = Text(plain(device.device), "red")
+        made.add_row(device.resource_name, name, since, *place, plain(", ".join(device.pods)))
+    yield made
+    yield "when one is not to come back: devherd forget DEVICE"
+    yield ""
 
 
 def _about_the_supervisor(herd: Herd) -> Iterator[Text]:

@@ -486,7 +486,8 @@ class Config(Section):
     run_dir: AbsolutePath = DEFAULTS.run_dir
     """The directory of the instance's control socket and state."""
     state_dir: AbsolutePath | None = DEFAULTS.state_dir
-    """The directory of what survives a reboot: cordons. Default: /var/lib/devherd, or none if `run_dir` is given."""
+    """The directory of what survives a reboot: cordons, lost devices. Default: /var/lib/devherd, or none if `run_dir`
+    is given."""
     listen: Listen = DEFAULTS.listen
     """Addresses of metrics, status page and probes: `ADDRESS:PORT` or `unix:/PATH`, separated by commas; empty: not
     served.

@@ -11,6 +11,7 @@ from pathlib import Path
 from devherd import spool
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.doctor.line import Line, ill, ok, problem, warning
+from devherd.instance import lost
 from devherd.instance.read import RUNNING, SUPERVISOR, Herd, read_instance
 from devherd.kubelet.registration import knock
 from devherd.mounts import mount_at, mounts_of
@@ -22,7 +23,7 @@ TOPIC = "instance"
 _RUN_BYTES = 32 << 20
 """Room for two rotated logs and a history of each child."""
 _LASTING_BYTES = 1 << 20
-"""Room for cordons."""
+"""Room for cordons and lost devices."""
 _FEWEST_FILES = 100
 _ADDRESS = re.compile(r"(?P<host>.*):(?P<port>\d+)")
 
@@ -114,6 +115,13 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
         for device in resource.devices:
             if device.reasons:
                 yield problem(TOPIC, ill(resource, device), f"devherd explain {resource.name} {device.id}")
+    yield from _of_lost_devices(herd)
+
+
+def _of_lost_devices(herd: Herd) -> Iterator[Line]:
+    for device in herd.lost:
+        cure = f"look for the card; if it is not to come back: devherd forget {device.device}"
+        yield problem(TOPIC, lost.line(device), cure)
 
 
 def _of_the_processes(herd: Herd) -> Iterator[Line]:

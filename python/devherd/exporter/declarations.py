@@ -43,6 +43,11 @@ DEVICES_ALLOCATED = Observed(
 DEVICE_HEALTHY = Observed(
     "devherd_device_healthy", "1 if the kubelet may give the device to a pod, 0 if the device is Unhealthy.", DEVICE
 )
+DEVICE_MISSING = Observed(
+    "devherd_device_missing",
+    "1 for each device that is lost, until it is back or `devherd forget` has named it.",
+    (*DEVICE, "vendor", "model", "pci_address", "slot", "serial"),
+)
 DEVICE_UNHEALTHY_REASON = Observed(
     "devherd_device_unhealthy_reason",
     "1 for each reason that makes the device Unhealthy; no series for a Healthy device.",

@@ -47,6 +47,7 @@ def device_families(
     """Number of devices by resource, and the series of single devices that `of_devices` selects."""
     yield count(herd)
     yield count_allocated(herd, allocations)
+    yield missing(herd)
     if of_devices in ("all", "physical"):
         yield from facts(herd, of_devices)
         yield allocated(herd, allocations, of_devices)
@@ -94,6 +95,15 @@ def facts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
             healthy.add_metric((resource.name, device_id), not device.reasons)
             info.add_metric((resource.name, device_id, *_facts(resource, device)), 1)
     yield from (healthy, info)
+
+
+def missing(herd: Herd) -> Family:
+    """The lost devices, also those that the kubelet's lists have no more."""
+    family = declarations.DEVICE_MISSING.family()
+    for one in herd.lost:
+        place = (one.pci_address, one.slot, one.serial)
+        family.add_metric((one.resource_name, one.device, one.vendor, one.model, *place), 1)
+    return family
 
 
 def trouble(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:

@@ -251,8 +251,7 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
     for key, all_held in policy.all_held():
         vendor, card, device = key
         verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
-        for held in all_held:
-            verdict.held.append(_message_of(held, policy, key, now))
+        verdict.held.extend(_message_of(held, policy, key, now) for held in all_held)
     message.sources.extend(source_states(policy.seen))
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
@@ -266,6 +265,11 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         lately.raised_monotonic_seconds.extend(record.raised)
         message.flapping.append(lately)
     return message
+
+
+def held_messages(policy: Policy, key: "DeviceKey", now: Now) -> list[health_pb2.Held]:
+    """What is held against one device."""
+    return [_message_of(held, policy, key, now) for held in policy.held_against(key)]
 
 
 def source_states(seen: Seen) -> list[health_pb2.SourceState]:

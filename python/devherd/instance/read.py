@@ -14,6 +14,7 @@ from typing import NamedTuple
 from devherd import spool
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import Json, inventory_json
+from devherd.instance.lost import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
@@ -76,6 +77,8 @@ class Herd:
     configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
+    lost: Sequence[health_pb2.LostDevice] = ()
+    """The devices that are missed, also those that the kubelet's lists have no more."""
     counts: Sequence[health_pb2.Count] = ()
     """Counts of the health sources."""
     instance: spool_pb2.Instance | None = None
@@ -193,6 +196,7 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
         configuration=children.configuration,
         verdicts=list(verdicts.verdicts),
         sources=list(verdicts.sources),
+        lost=list(spool.read_or_empty(settings.lost_file, health_pb2.Lost).devices),
         counts=[
             *([] if nvml.failed or nvml.boot_id != verdicts.boot_id else nvml.counts),
             *(counts.counts if counts.boot_id == verdicts.boot_id else ()),
@@ -252,6 +256,7 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     inventory["instance"] = _values(herd.instance) if herd.instance else None
     inventory["http"] = [_address(each) for each in herd.addresses()]
     inventory["standby"] = _values(herd.standby) if herd.standby else None
+    inventory["lost"] = lost_json(herd.lost)
     by_name = {resource.name: resource for resource in herd.resources}
     for resource in inventory["resources"]:
         child = herd.child_of(resource["name"])

@@ -14,7 +14,7 @@ from devherd.instance.read import read_instance
 from devherd.kubernetes.api import NO_ACCESS, Api, ApiError, Json, RateLimit
 from devherd.kubernetes.event_series import moment
 from devherd.kubernetes.node_watch import NodeWatch, Seen
-from devherd.kubernetes.objects import Reasons, reasons_of
+from devherd.kubernetes.objects import Reasons, reasons_of, with_lost
 from devherd.kubernetes.problems import Problems
 from devherd.settings import Settings
 from devherd.spool import Identity, identity_of
@@ -50,15 +50,16 @@ class NodeCondition:
         """The condition that was written last, while the watch may show an older one."""
         self._sent_at = 0.0
         self._seen_then: Seen | None = None
-        self._offers: Identity | None = None
+        self._offers: tuple[Identity | None, Identity | None] | None = None
         self._reasons: Reasons | None = None
         """None before the first offers."""
 
     def tend(self) -> None:
         """Write the condition if it differs, is missing, or its heartbeat is due."""
-        offers = identity_of(self._settings.offers_file)
-        if offers is not None and offers != self._offers:
-            self._offers, self._reasons = offers, reasons_of(read_instance(self._settings).resources)
+        offers = identity_of(self._settings.offers_file), identity_of(self._settings.lost_file)
+        if offers[0] is not None and offers != self._offers:
+            self._offers, herd = offers, read_instance(self._settings)
+            self._reasons = with_lost(reasons_of(herd.resources), herd.lost)
         if self._api is None or self._watch is None:
             self._report(NO_ACCESS)
         elif (seen := self._watch.seen) is None or seen.node is None:

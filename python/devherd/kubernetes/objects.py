@@ -8,6 +8,7 @@ from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import GONE
 from devherd.spool import ids_of
 
 Reasons = dict[str, dict[str, list[str]]]
@@ -39,6 +40,13 @@ def reasons_of(resources: Iterable[spool_pb2.Offer]) -> Reasons:
         for resource in resources
         if (ill := {device.id: list(device.reasons) for device in resource.devices if device.reasons})
     }
+
+
+def with_lost(reasons: Reasons, lost: Iterable[health_pb2.LostDevice]) -> Reasons:
+    """The reasons, with the lost devices that are not listed any more."""
+    for device in lost:
+        reasons.setdefault(device.resource_name, {}).setdefault(device.device, [GONE])
+    return reasons
 
 
 def changes(
@@ -137,6 +145,13 @@ def application_event(event: history.Event, pod: Json, node: str, now: float) ->
     """An Event about a pod that holds a device which an application has used wrongly."""
     text = f"{event.resource_name} {event.device_id}: {event.message}"
     return _event(_pod(pod), ("Warning", "ApplicationXid"), text[:LONGEST_MESSAGE], node, now)
+
+
+def lost_event(event: history.Event, node: str) -> Json:
+    """An Event about a node: a device is missing, is back, or is not missed any more."""
+    text = f"{event.resource_name} {event.device_id} {event.message}"
+    what = ("Warning", "DeviceMissing") if event.reasons else ("Normal", "DeviceFound")
+    return _event(_node(node), what, text[:LONGEST_MESSAGE], node, event.time)
 
 
 def _pod(pod: Json) -> Json:

@@ -68,6 +68,8 @@ class Reporter:
         self._history = history.Follower(settings.run_dir, SCANNER)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
         self._history_seen: object = identity_of(self._history_file)
+        self._lost: list[history.Event] = []
+        """What became of lost devices, to be reported."""
 
     def tend(self) -> None:
         """Report what has changed, as far as limit and server allow."""
@@ -77,7 +79,10 @@ class Reporter:
             self._seen = seen
         if (history_seen := identity_of(self._history_file)) != self._history_seen:
             self._history_seen = history_seen
-            self._report_applications([each for each in self._history.news() if each.kind == "application"])
+            news = self._history.news()
+            self._report_applications([each for each in news if each.kind == "application"])
+            self._lost += [each for each in news if each.kind == "lost"]
+        self._report_lost()
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
         if time.monotonic() >= self._second_due_at:
@@ -166,6 +171,17 @@ class Reporter:
             for pod in sorted({(holder["namespace"], holder["pod"]) for holders in held for holder in holders}):
                 same = (event.device_id, event.details.get("xid"), event.details.get("pid"))
                 self._send_to_pod(pod, same, 1, partial(objects.application_event, event))
+
+    def _report_lost(self) -> None:
+        """Report which devices left the kubelet's list because they are lost, and which of those are back."""
+        try:
+            while self._lost and time.monotonic() >= self._due_at:
+                event = objects.lost_event(self._lost[0], host_name())
+                if not self._events.send(event, (_device_of(self._lost[0]), self._lost[0].message), 1):
+                    return
+                del self._lost[0]
+        except ApiError as error:
+            self._complain(error)
 
     def _ids_by_device(self) -> dict[tuple[str, str], set[str]]:
         """The ids that the kubelet knows each device by, by resource and device."""

@@ -802,3 +802,228 @@ class SourceState(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SourceState: _TypeAlias = SourceState  # noqa: Y015
+
+@_typing.final
+class Lost(_message.Message):
+    """<run-dir>/lost.pb, and in the state directory, where it outlives a boot: the devices that are missed. Written by the scanner, by
+    `devherd forget` if none runs.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICES_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
+        """sorted by vendor, card, id"""
+
+    @_builtins.property
+    def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForgottenDevice]:
+        """still listed because pods hold them; nobody misses them"""
+
+    def __init__(
+        self,
+        *,
+        devices: _abc.Iterable[Global___LostDevice] | None = ...,
+        forgotten: _abc.Iterable[Global___ForgottenDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "forgotten", b"forgotten"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lost: _TypeAlias = Lost  # noqa: Y015
+
+@_typing.final
+class Present(_message.Message):
+    """present.pb in the state directory: the PCI devices that were offered in a boot, so that one that the next boot does not find is lost.
+    Written by the scanner.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
+        """sorted by vendor, card, id"""
+
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        devices: _abc.Iterable[Global___LostDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Present: _TypeAlias = Present  # noqa: Y015
+
+@_typing.final
+class LostDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    SINCE_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
+    IS_LISTED_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    PART_OF_FIELD_NUMBER: _builtins.int
+    SAME_SERIAL_FIELD_NUMBER: _builtins.int
+    IS_OF_PCI_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    """as of Device"""
+    device: _builtins.str
+    """id, as scanned"""
+    resource_name: _builtins.str
+    """under which it was offered"""
+    since_timestamp_seconds: _builtins.float
+    """wall clock: when no scan found it any more"""
+    pci_address: _builtins.str
+    """where it was; these four are empty when unknown"""
+    slot: _builtins.str
+    serial: _builtins.str
+    model: _builtins.str
+    is_listed: _builtins.bool
+    """whether the kubelet's list has it still"""
+    uuid: _builtins.str
+    driver: _builtins.str
+    """of its PCI function"""
+    part: _builtins.str
+    """for a part of a card: which; empty for a whole card"""
+    part_of: _builtins.str
+    """for a part of a card: the PCI address of the physical function"""
+    is_of_pci: _builtins.bool
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]:
+        """what was held against it last, without that it is gone"""
+
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """namespace/name of those that held it last, as far as is known"""
+
+    @_builtins.property
+    def same_serial(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids of devices that were there with the same serial number: of the same board"""
+
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+        resource_name: _builtins.str = ...,
+        since_timestamp_seconds: _builtins.float = ...,
+        findings: _abc.Iterable[Global___Held] | None = ...,
+        pci_address: _builtins.str = ...,
+        slot: _builtins.str = ...,
+        serial: _builtins.str = ...,
+        model: _builtins.str = ...,
+        pods: _abc.Iterable[_builtins.str] | None = ...,
+        is_listed: _builtins.bool = ...,
+        uuid: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        part: _builtins.str = ...,
+        part_of: _builtins.str = ...,
+        same_serial: _abc.Iterable[_builtins.str] | None = ...,
+        is_of_pci: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "driver", b"driver", "findings", b"findings", "is_listed", b"is_listed", "is_of_pci", b"is_of_pci", "model", b"model", "part", b"part", "part_of", b"part_of", "pci_address", b"pci_address", "pods", b"pods", "resource_name", b"resource_name", "same_serial", b"same_serial", "serial", b"serial", "since_timestamp_seconds", b"since_timestamp_seconds", "slot", b"slot", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostDevice: _TypeAlias = LostDevice  # noqa: Y015
+
+@_typing.final
+class ForgottenDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    device: _builtins.str
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgottenDevice: _TypeAlias = ForgottenDevice  # noqa: Y015
+
+@_typing.final
+class Forget(_message.Message):
+    """<run-dir>/findings/operator/forget.pb: the lost devices that `devherd forget` has named. Written by it, read by the scanner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForgetOrder]: ...
+    def __init__(
+        self,
+        *,
+        orders: _abc.Iterable[Global___ForgetOrder] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forget: _TypeAlias = Forget  # noqa: Y015
+
+@_typing.final
+class ForgetOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    SINCE_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    device: _builtins.str
+    since_timestamp_seconds: _builtins.float
+    """of the LostDevice: one that is lost again later is missed again"""
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+        since_timestamp_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "since_timestamp_seconds", b"since_timestamp_seconds", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetOrder: _TypeAlias = ForgetOrder  # noqa: Y015

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from devherd.health.held import Held
 from devherd.health.kernel_log import PrintedXid
+from devherd.health.lost import News
 from devherd.health.policy import FINE, Verdict
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import health_pb2, spool_pb2
-from devherd.reasons.registry import AMD_KFD, EXTERNAL, EXTERNAL_PREFIX, MONITORS, NVML
+from devherd.reasons.registry import AMD_KFD, EXTERNAL, EXTERNAL_PREFIX, GONE, MONITORS, NVML
 from devherd.reasons.xids import OF_APPLICATIONS, described
 from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
@@ -130,6 +131,23 @@ class ChangeLog:
         fields = {"resource_name": resource_name, "device_id": device_id} | details
         log.info("%s %s: %s", resource_name, device_id, text, extra={"fields": fields})
         self._history.note("application", text, resource_name=resource_name, device_id=device_id, details=details)
+
+    def lost(self, news: Iterable[News]) -> None:
+        """Log what has become of lost devices: not listed any more, back, or not missed any more."""
+        for device, text, is_over in news:
+            name = f"{device.resource_name} {device.device}"
+            details = {"pci_address": device.pci_address, "slot": device.slot, "serial": device.serial}
+            fields = {"resource_name": device.resource_name, "device_id": device.device} | details
+            cure = "" if is_over else f"; `devherd forget {device.device}` when it is not to come back"
+            log.log(logging.INFO if is_over else logging.WARNING, "%s %s%s", name, text, cure, extra={"fields": fields})
+            self._history.note(
+                "lost",
+                text,
+                resource_name=device.resource_name,
+                device_id=device.device,
+                reasons=() if is_over else (GONE,),
+                details=details,
+            )
 
     def found_problems(self, problems: Iterable[spool_pb2.Problem]) -> None:
         """Log the problems that are new, and those that are solved."""

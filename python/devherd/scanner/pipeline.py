@@ -1,7 +1,7 @@
 """The steps of the scanner: scan → inventory → findings → policy → rules. No loop, no spool."""
 
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -14,13 +14,16 @@ from devherd.config.resolved import Config
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, Memory, Seen
-from devherd.health.policy import Earlier, Policy, Rules
+from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file, present
+from devherd.health.policy import FINE, Earlier, Policy, Rules
+from devherd.health.verdicts import held_messages
 from devherd.inventory import DeviceKey, Entry, Inventory, key_of, not_examined
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
 from devherd.process import HOLDERS
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
+    CORDONED,
     DEVICE_DUMP,
     DEVLINK,
     EVENT_SOURCES,
@@ -94,7 +97,7 @@ class Pipeline:
 
     `inventory` and `earlier` were written by an earlier scanner. `nvml_answer` is the file that process `source:nvml`
     writes; without it NVML is not asked. `findings` is the directory of sources that run in separate processes.
-    `holders` is the file of process `holders`, which runs while a device is gone.
+    `holders` is the file of process `holders`, which runs while a device is gone. `lost` are devices that are missed.
     `beat` is called every half second while a card hangs, and between steps that take long with many devices.
     """
 
@@ -108,9 +111,15 @@ class Pipeline:
         earlier: Earlier | None = None,
         findings: Path | None = None,
         holders: Path | None = None,
+        lost: LostDevices | None = None,
     ) -> None:
         self.config = config
         self._holders = holders
+        self.lost = LostDevices() if lost is None else lost
+        self._began: float | None = None
+        """Monotonic second of the first scan."""
+        self.lost_news: list[News] = []
+        """What has become of lost devices since somebody took this."""
         self._configured = 1
         """Number of configurations used so far."""
         self._beat = beat
@@ -174,11 +183,20 @@ class Pipeline:
         requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         self.requests = {name: text for name, text in requests.items() if name not in self.config.health.sources_off}
         gone, held = self._gone_unseen(scan), self._held_and_gone(clock)
+        self._forget_as_ordered()
+        reconfigured = frozenset(self._reconfigured)
         if scan.changed or self._reconfigured or gone or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             forget_after, left_out = self.config.health.forget_after, self._native.left_out
             self.inventory.observe(
-                scan, clock, forget_after, self._reconfigured, left_out=left_out, gone=gone, held=held
+                scan,
+                clock,
+                forget_after,
+                self._reconfigured,
+                left_out=left_out,
+                gone=gone,
+                held=held,
+                forgotten=self.lost.forgotten,
             )
             self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
@@ -192,7 +210,43 @@ class Pipeline:
             self.requests[HOLDERS] = "{}"
         self._cdi.publish(self.inventory, self._edits_of)
         self.policy.note(self._seen_without_looking(), now(self.config))
+        self._began = clock if self._began is None else self._began
+        if self.lost or self._is_forgetting():
+            host = Host(self.inventory.entries, scan.vendors, reconfigured, self._driver_at, time.time())
+            self.lost_news += self.lost.observe(self._vanished(clock, held), host)
+            if self.lost.is_waiting and clock - self._began >= self.config.health.forget_after:
+                self.lost_news += self.lost.end_of_waiting(host)
         return scan
+
+    def present(self) -> list[health_pb2.LostDevice]:
+        """The devices that the next boot will miss if it does not find them."""
+        offered = ((one.entry, offer.name) for offer in self._node_offers().offers.offers for one in offer.devices)
+        cordoned = [key for key, verdict in self.policy.verdicts().items() if CORDONED in verdict.reasons]
+        return present(offered, cordoned)
+
+    def _forget_as_ordered(self) -> None:
+        if self.lost and self._findings is not None:
+            self.lost.forget(spool.read_or_empty(orders_file(self._findings), health_pb2.Forget).orders)
+
+    def _vanished(self, clock: float, held: Mapping[DeviceKey, Sequence[str]]) -> Iterator[Vanished]:
+        """The devices that are listed, gone, and Unhealthy for that."""
+        verdicts, moment = self.policy.verdicts(), now(self.config)
+        for offer in self._node_offers().offers.offers:
+            for entry in (one.entry for one in offer.devices):
+                if entry.gone_since is not None and GONE in verdicts.get(entry.key, FINE).reasons:
+                    since = moment.wall - max(0.0, clock - entry.gone_since)
+                    findings = held_messages(self.policy, entry.key, moment)
+                    yield Vanished(entry, offer.name, since, held.get(entry.key, ()), findings)
+
+    def _driver_at(self, address: str) -> str | None:
+        """The driver of a PCI function: empty without one, None if there is no such function."""
+        function = self.config.host_root / "sys/bus/pci/devices" / address
+        if not address or not function.exists():
+            return None
+        try:
+            return (function / "driver").readlink().name
+        except OSError:
+            return ""
 
     def poll(self, *, periodic: bool, changes: HostChanges = ANYTHING) -> None:
         """Poll the health of the known devices.
@@ -326,26 +380,26 @@ class Pipeline:
         are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
         return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
 
-    def _held_and_gone(self, clock: float) -> set[DeviceKey]:
-        """The devices that were gone before this scan and that pods hold, as far as is known.
+    def _held_and_gone(self, clock: float) -> dict[DeviceKey, list[str]]:
+        """The devices that were gone before this scan and that pods hold, as far as is known, each with its pods.
 
         Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held.
         """
         if self._holders is None or not self._is_forgetting():
-            return set()
+            return {}
         if not self._holders.exists():
             limit = self.config.health.forget_after + UNKNOWN_SECONDS
             gone = ((key, entry.gone_since) for key, entry in self.inventory.entries.items())
-            return {key for key, since in gone if since is not None and clock - since < limit}
+            return {key: [] for key, since in gone if since is not None and clock - since < limit}
         answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
-        held = {(one.resource_name, one.device_id) for one in answer.devices}
-        offered = self._node_offers().device_plugin.offers if held else ()
-        return {
-            key_of(device)
-            for offer in offered
-            for device_id, device in spool.listed(offer)
-            if (offer.name, device_id) in held
-        }
+        pods = {(one.resource_name, one.device_id): one.pods for one in answer.devices}
+        held: dict[DeviceKey, list[str]] = {}
+        for offer in self._node_offers().device_plugin.offers if pods else ():
+            for device_id, device in spool.listed(offer):
+                if (offer.name, device_id) in pods:
+                    of_device = held.setdefault(key_of(device), [])
+                    of_device += [pod for pod in pods[offer.name, device_id] if pod not in of_device]
+        return held
 
     def _is_forgetting(self) -> bool:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())

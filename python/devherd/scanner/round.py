@@ -13,6 +13,7 @@ from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import NOTHING, Remembered
 from devherd.health.kernel_log import KernelLogSource, PrintedXid
+from devherd.health.lost import LostDevices, LostFile, PresentFile
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
@@ -78,6 +79,12 @@ class Round:
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
         self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems, earlier.sources)
+        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file)
+        self._present_file = PresentFile(settings.present_file, now(config).boot_id)
+        self._present_for: object = None
+        """The fingerprint for which it was written."""
+        lost = LostDevices(self._lost_file.read())
+        lost.await_all(self._present_file.of_another_boot())
         self.pipeline = Pipeline(
             config,
             inventory=self._devices_file.read(),
@@ -85,6 +92,7 @@ class Round:
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
             holders=settings.holders_file,
+            lost=lost,
             beat=beat,
         )
         known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING
@@ -204,6 +212,12 @@ class Round:
 
     def _publish(self) -> None:
         fingerprint = self.pipeline.fingerprint()
+        self._lost_file.write(self.pipeline.lost.message())
+        if not self.pipeline.lost.is_waiting and fingerprint != self._present_for:
+            is_written = self._present_file.write(self.pipeline.present(), time.monotonic())
+            self._present_for = fingerprint if is_written else None
+        self._change_log.lost(self.pipeline.lost_news)
+        self.pipeline.lost_news = []
         # First: a scanner that is killed between the two must not forget a device that is offered.
         self._devices_file.write(self.pipeline.inventory)
         self._beat()

@@ -160,11 +160,13 @@ def _preload() -> None:
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
-    """Reads the host, writes the run directory and CDI specs."""
+    """Reads the host, writes the run directory, CDI specs and, across boots, which devices are lost."""
+    lasting = (settings.lasting_directory,) if settings.lasting_directory else ()
     return Access(
         read=(Path("/"),),
-        write=(settings.run_dir, *map(_nearest, _directories_for_others(settings))),
-        follows=(settings.run_dir,),
+        write=(settings.run_dir, *lasting, *map(_nearest, _directories_for_others(settings))),
+        made=lasting,
+        follows=(settings.run_dir, *lasting),
         modes=True,
         families=(socket.AF_UNIX, socket.AF_NETLINK),
         capabilities=(

@@ -8,11 +8,11 @@ from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
 from devherd.instance.files import refusal_of
 from devherd.instance.read import RUNNING, Herd
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import number_of_ids, size_of
 
 PROBLEMS, SOURCES, CONFIGURATION, NOTES = "problems", "sources", "configuration", "notes"
-PROCESSES, RESOURCES = "processes", "resources"
+PROCESSES, RESOURCES, LOST = "processes", "resources", "lost"
 """Anchors on the page. The anchor of a resource is its name."""
 
 
@@ -66,7 +66,13 @@ def headline(herd: Herd) -> str:
 
 def troubles(herd: Herd) -> Sequence[Trouble]:
     """All problems, first those that are bad, then warnings."""
-    found = [*_of_the_instance(herd), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
+    found = [
+        *_of_the_instance(herd),
+        *_of_registration(herd),
+        *_of_resources(herd),
+        *_of_lost_devices(herd),
+        *_of_the_scan(herd),
+    ]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
@@ -119,6 +125,15 @@ def _of_resources(herd: Herd) -> Iterator[Trouble]:
             yield Trouble(f"{text} ({', '.join(warnings)})", resource.name, is_bad=False)
 
 
+def _of_lost_devices(herd: Herd) -> Iterator[Trouble]:
+    """One line for each resource."""
+    by_name: dict[str, int] = {}
+    for device in herd.lost:
+        by_name[device.resource_name] = by_name.get(device.resource_name, 0) + 1
+    for name, number in by_name.items():
+        yield Trouble(f"{name}: {devices(number)} missing", LOST)
+
+
 def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
     if herd.scan is None and not herd.resources:
         yield Trouble("no scan has finished yet", PROCESSES, is_bad=False)
@@ -153,6 +168,11 @@ def overview(herd: Herd) -> Iterator[Html]:
             "Problems of the last scan",
             table("What the last scan could not do", ("Vendor", "Device", "Path", "Error"), map(_problem, problems)),
         )
+    if herd.lost:
+        head = ("Resource", "Device", "Missing since", "PCI address", "Slot", "Serial number", "Last held by", "Before")
+        shown = table("Devices that are missed until they are back", head, map(_lost_device, herd.lost))
+        how = element("p", "When one is not to come back: ", element("code", "devherd forget DEVICE"))
+        yield _section(LOST, "Lost devices", shown, how)
     if herd.configuration.warnings or herd.configuration.refusal:
         yield _section(CONFIGURATION, "Configuration", _configuration(herd.configuration))
     troubled = [(trouble.source, element("span", trouble.text, class_="warn")) for trouble in herd.source_troubles()]
@@ -180,6 +200,19 @@ def _section(place: str, title: str, *content: Html) -> Html:
 
 def _problem(problem: spool_pb2.Problem) -> Sequence[str]:
     return problem.vendor, problem.device, problem.path, element("span", problem.error, class_="warn")
+
+
+def _lost_device(device: health_pb2.LostDevice) -> Sequence[str]:
+    return (
+        device.resource_name,
+        element("span", device.device, class_="bad"),
+        timestamp(device.since_timestamp_seconds),
+        device.pci_address,
+        device.slot,
+        device.serial,
+        ", ".join(device.pods),
+        ", ".join(sorted({held.reason for held in device.findings})),
+    )
 
 
 def _note(notice: spool_pb2.Problem) -> Html:

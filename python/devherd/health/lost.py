@@ -1,0 +1,423 @@
+"""Lost devices: those that were offered and vanished, remembered until they are back or an operator forgets them.
+
+A device is not lost if the configuration dropped it, if it was cordoned before, if its card is there and divided
+otherwise (MIG devices, partitions, virtual functions), or if another driver has its PCI function: a virtual machine has
+it then. `LostDevices` is a pure state machine; `LostFile` keeps it in `<run-dir>/lost.pb` and, over a boot, in the
+state directory.
+"""
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from devherd import spool
+from devherd._native import vendors
+from devherd.inventory import DeviceKey, Entry
+from devherd.proto import health_pb2
+from devherd.reasons.registry import CORDONED, GONE, OPERATOR
+from devherd.text import duration
+
+log = logging.getLogger(__name__)
+
+_PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index")
+"""Facts that say which part of its card a device is."""
+_WHOLES = ("physfn", "physical_function")
+"""Facts with the PCI address of the physical function of a virtual one."""
+_ROWS = {row.name: row for row in vendors()}
+
+DriverAt = Callable[[str], str | None]
+"""The driver of the function at a PCI address: empty without one, None if there is no such function."""
+
+
+class Vanished(NamedTuple):
+    """A device that is gone."""
+
+    entry: Entry
+    resource_name: str
+    since: float
+    """Unix second of the first scan without it."""
+    pods: Sequence[str] = ()
+    """Those that hold it, as far as is known."""
+    findings: Sequence[health_pb2.Held] = ()
+    """What is held against it, also that it is gone."""
+
+
+class News(NamedTuple):
+    """What has become of a lost device, as a sentence's end."""
+
+    device: health_pb2.LostDevice
+    text: str
+    is_over: bool
+    """True if it is not missed any more."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is there."""
+
+    entries: Mapping[DeviceKey, Entry]
+    vendors: Collection[str]
+    """Those that are scanned."""
+    dropped: Collection[str]
+    """Vendors without PCI functions whose options have changed: what they have listed may not be wanted any more."""
+    driver_at: DriverAt
+    now: float
+    """Unix second."""
+
+
+class LostDevices:
+    """The devices that are missed, by vendor, card and id."""
+
+    def __init__(self, known: health_pb2.Lost | None = None) -> None:
+        known = known or health_pb2.Lost()
+        self._lost = {key_of(device): device for device in known.devices}
+        self.forgotten = {(one.vendor, one.card, one.device) for one in known.forgotten}
+        """Devices that are gone, still listed, and not missed."""
+
+        self._awaited: dict[DeviceKey, health_pb2.LostDevice] = {}
+        """Devices that were there before this boot and that no scan of it has found yet."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lost or self.forgotten or self._awaited)
+
+    def await_all(self, devices: Iterable[health_pb2.LostDevice]) -> None:
+        """These were there before this boot: those that are not found in time are lost."""
+        self._awaited = {key_of(device): device for device in devices if key_of(device) not in self._lost}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a device is awaited that was there before this boot."""
+        return bool(self._awaited)
+
+    def end_of_waiting(self, host: Host) -> list[News]:
+        """Those that are awaited no longer because nothing has found them are lost."""
+        awaited, self._awaited = self._awaited, {}
+        news = []
+        for key, device in awaited.items():
+            if not _is_there(key, device, host):
+                device.since_timestamp_seconds = host.now
+                self._lost[key] = device
+                news.append(News(device, f"is missing since the boot: {described(device)}", is_over=False))
+        return news
+
+    def message(self) -> health_pb2.Lost:
+        """The content of the file."""
+        message = health_pb2.Lost(devices=[self._lost[key] for key in sorted(self._lost)])
+        for vendor, card, device in sorted(self.forgotten):
+            message.forgotten.add(vendor=vendor, card=card, device=device)
+        return message
+
+    def observe(self, vanished: Iterable[Vanished], host: Host) -> list[News]:
+        """Apply a scan; `vanished` are all devices that are gone and still listed, and Unhealthy for that."""
+        news = []
+        for one in vanished:
+            if (known := self._lost.get(one.entry.key)) is not None:
+                _update(known, one)
+            elif one.entry.key not in self.forgotten and not _is_cordoned(one.findings):
+                self._lost[one.entry.key] = _lost_device(one, host.entries.values())
+        gone = {key for key, entry in host.entries.items() if entry.gone_since is not None}
+        self.forgotten &= gone
+        for key, device in list(self._lost.items()):
+            if (text := _why_not_missed(key, device, host)) is not None:
+                del self._lost[key]
+                if not device.is_listed:  # otherwise its verdict says so
+                    news.append(News(device, text, is_over=True))
+            elif device.is_listed and key not in gone:
+                device.is_listed = False
+                news.append(News(device, f"is missing: {described(device)}", is_over=False))
+        return news
+
+    def forget(self, orders: Iterable[health_pb2.ForgetOrder]) -> None:
+        """Do not miss these devices any more. An order for a device that is back, or was lost again since, is over."""
+        for order in orders:
+            key = order.vendor, order.card, order.device
+            device = self._lost.get(key)
+            if device is not None and device.since_timestamp_seconds == order.since_timestamp_seconds:
+                del self._lost[key]
+                if device.is_listed:
+                    self.forgotten.add(key)
+
+
+def _is_there(key: DeviceKey, device: health_pb2.LostDevice, host: Host) -> bool:
+    """Whether a device of before the boot is there, or another in its place: somebody has changed the card."""
+    if _why_not_missed(key, device, host) is not None:
+        return True
+    return any(
+        entry.vendor == device.vendor and entry.device.attributes.get("pci_address") == device.pci_address
+        for entry in host.entries.values()
+    )
+
+
+def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey]) -> list[health_pb2.LostDevice]:
+    """The whole PCI devices that are there and not cordoned, each with its resource: the next boot will miss them."""
+    found = [
+        _described_device(entry, name)
+        for entry, name in offered
+        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device.attributes)
+    ]
+    boards: dict[str, list[str]] = {}
+    for device in found:
+        boards.setdefault(device.serial, []).append(device.device)
+    for device in found:
+        device.same_serial.extend(sorted(set(boards[device.serial] if device.serial else ()) - {device.device}))
+    return sorted(found, key=key_of)
+
+
+def _is_whole(facts: Mapping[str, str]) -> bool:
+    """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
+    return "," not in facts.get("pci_address", ",") and not _part_of(facts)
+
+
+def key_of(device: health_pb2.LostDevice) -> DeviceKey:
+    """The inventory's key."""
+    return device.vendor, device.card, device.device
+
+
+def described(device: health_pb2.LostDevice) -> str:
+    """Where it was and who held it last: `was at 0000:83:00.0, slot 7, serial 15650230; last held by default/x`."""
+    places = (("", device.pci_address), ("slot ", device.slot), ("serial ", device.serial))
+    where = ", ".join(f"{word}{value}" for word, value in places if value) or "an unknown place"
+    held = f"; last held by {', '.join(device.pods)}" if device.pods else ""
+    found = sorted({one.reason for one in device.findings})
+    before = f"; found before: {', '.join(found)}" if found else ""
+    return f"was at {where}{held}{before}"
+
+
+def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice:
+    device = entry.device
+    facts = device.attributes
+    row = _ROWS.get(device.vendor)
+    return health_pb2.LostDevice(
+        vendor=device.vendor,
+        card=device.card,
+        device=device.id,
+        resource_name=resource_name,
+        pci_address=facts.get("pci_address", ""),
+        slot=facts.get("slot", ""),
+        serial=facts.get("serial", ""),
+        model=next((facts[name] for name in (row.model if row else ()) if name in facts), ""),
+        uuid=facts.get("uuid", ""),
+        driver=facts.get("pci_driver", ""),
+        part=_part_of(facts),
+        part_of=_whole_of(facts),
+        is_of_pci="pci_address" in facts,
+    )
+
+
+def _lost_device(one: Vanished, entries: Iterable[Entry]) -> health_pb2.LostDevice:
+    lost = _described_device(one.entry, one.resource_name)
+    lost.since_timestamp_seconds, lost.is_listed = one.since, True
+    if lost.serial:
+        lost.same_serial.extend(
+            sorted(other.device.id for other in entries if other.is_found and _serial_of(other) == lost.serial)
+        )
+    _update(lost, one)
+    return lost
+
+
+def _update(lost: health_pb2.LostDevice, one: Vanished) -> None:
+    """Take over what is known better now: its holders, and what is held against it."""
+    if one.pods and list(lost.pods) != list(one.pods):
+        del lost.pods[:]
+        lost.pods.extend(one.pods)
+    findings = [held for held in one.findings if held.reason != GONE and not held.is_over]
+    before = {(held.source, held.reason, held.file, held.value, held.count) for held in lost.findings}
+    if findings and {(held.source, held.reason, held.file, held.value, held.count) for held in findings} != before:
+        del lost.findings[:]
+        lost.findings.extend(findings)
+
+
+def _is_cordoned(findings: Iterable[health_pb2.Held]) -> bool:
+    return any(held.reason == CORDONED for held in findings)
+
+
+def _part_of(facts: Mapping[str, str]) -> str:
+    named = [f"{name} {facts[name]}" for name in _PARTS if name in facts]
+    return ", ".join(named) or ("virtual function" if _whole_of(facts) else "")
+
+
+def _whole_of(facts: Mapping[str, str]) -> str:
+    """The PCI address of what a part is of; a mediated device has that of its GPU itself."""
+    if "mdev_uuid" in facts:
+        return facts.get("pci_address", "")
+    return next((facts[name] for name in _WHOLES if name in facts), "")
+
+
+def _serial_of(entry: Entry) -> str:
+    return entry.device.attributes.get("serial", "")
+
+
+def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> str | None:
+    """Why a device is not missed any more; None if it is."""
+    there = _found(key, lost, host.entries)
+    away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
+    if there is not None:
+        return f"is back after {away}{_what_differs(lost, there)}"
+    if lost.vendor not in host.vendors or (lost.vendor in host.dropped and not lost.is_of_pci):
+        return "is not missed any more: the configuration does not serve it"
+    if lost.part and _has_its_card(lost, host):
+        return "is not missed any more: its card is there, divided otherwise"
+    if not lost.part and lost.is_of_pci and lost.driver:
+        driver = host.driver_at(lost.pci_address)
+        if driver and driver != lost.driver:
+            return f"is not missed any more: its PCI function {lost.pci_address} has the driver {driver} now"
+    return None
+
+
+def _found(key: DeviceKey, lost: health_pb2.LostDevice, entries: Mapping[DeviceKey, Entry]) -> Entry | None:
+    """The lost device where it is now: by its place and id, its UUID, or its serial number."""
+    own = entries.get(key)
+    if own is not None and own.gone_since is None:
+        return own
+    if not lost.uuid and not lost.serial:
+        return None
+    for entry in entries.values():
+        facts = entry.device.attributes
+        if entry.vendor != lost.vendor or not entry.is_found:
+            continue
+        if lost.uuid and facts.get("uuid") == lost.uuid:
+            return entry
+        is_same_board = lost.serial and facts.get("serial") == lost.serial and entry.device.id not in lost.same_serial
+        if is_same_board and _part_of(facts) == lost.part:
+            return entry
+    return None
+
+
+def _what_differs(lost: health_pb2.LostDevice, entry: Entry) -> str:
+    facts = entry.device.attributes
+    named = f" as {entry.device.id}" if entry.device.id != lost.device else ""
+    address = facts.get("pci_address", "")
+    at = f" at {address}" if address and address != lost.pci_address else ""
+    serial = facts.get("serial", "")
+    other = f", with another serial number: {serial}" if serial and lost.serial and serial != lost.serial else ""
+    return f"{named}{at}{other}"
+
+
+def _has_its_card(lost: health_pb2.LostDevice, host: Host) -> bool:
+    """Whether the card is there that it was a part of: other parts of it, or its physical function."""
+    card = lost.vendor, lost.card
+    if any(entry.is_found and (entry.vendor, entry.device.card) == card for entry in host.entries.values()):
+        return True
+    return bool(lost.part_of) and host.driver_at(lost.part_of) is not None
+
+
+class LostFile:
+    """The file that readers see, and the copy that outlives a boot; `kept` is None if nothing is to."""
+
+    def __init__(self, live: Path, kept: Path | None) -> None:
+        self._live = live
+        self._kept = kept
+        self._written: bytes | None = None
+        self._complaint = ""
+
+    def read(self) -> health_pb2.Lost:
+        """What is known: after a boot, from the copy."""
+        for file in (self._live, self._kept):
+            try:
+                if file is not None:
+                    return spool.read(file, health_pb2.Lost)
+            except FileNotFoundError:
+                continue
+            except spool.SpoolError as error:
+                log.error("cannot read which devices are missed: %s; those are forgotten", error)
+        return health_pb2.Lost()
+
+    def write(self, message: health_pb2.Lost) -> None:
+        """Bring both up to date. Raises OSError if the first cannot be written; for the second it is logged."""
+        content = message.SerializeToString(deterministic=True)
+        if content == self._written:
+            return
+        _put(self._live, content)
+        if self._kept is not None:
+            try:
+                _put(self._kept, content, is_synced=True)
+                self._complaint = ""
+            except OSError as error:
+                if str(error) != self._complaint:
+                    log.error("cannot keep which devices are missed: %s; a boot will undo it", error)
+                self._complaint = str(error)
+        self._written = content
+
+
+class PresentFile:
+    """The devices that are there, kept for the next boot; `path` is None if nothing is to outlive one."""
+
+    def __init__(self, path: Path | None, boot_id: str) -> None:
+        self._path = path
+        self._boot_id = boot_id
+        self._written: bytes | None = None
+        self._written_at = -math.inf
+
+    def of_another_boot(self) -> list[health_pb2.LostDevice]:
+        """Those that were there in the boot before; empty if that is this one."""
+        known = spool.read_or_empty(self._path, health_pb2.Present) if self._path else health_pb2.Present()
+        return [] if known.boot_id == self._boot_id else list(known.devices)
+
+    def write(self, devices: Sequence[health_pb2.LostDevice], monotonic: float) -> bool:
+        """Bring it up to date; False if the last time is less than PRESENT_SECONDS ago.
+
+        What cannot be written is logged with `LostFile`.
+        """
+        if self._path is None:
+            return True
+        if monotonic - self._written_at < PRESENT_SECONDS:
+            return False
+        content = health_pb2.Present(boot_id=self._boot_id, devices=devices).SerializeToString(deterministic=True)
+        if content != self._written:
+            with contextlib.suppress(OSError):
+                _put(self._path, content, is_synced=True)
+            self._written, self._written_at = content, monotonic
+        return True
+
+
+PRESENT_SECONDS = 10.0
+
+
+def orders_file(findings_directory: Path) -> Path:
+    """The file of `devherd forget`, in a directory that the scanner watches."""
+    return spool.path_of(findings_directory, OPERATOR).with_name("forget.pb")
+
+
+def order(findings_directory: Path, devices: Iterable[health_pb2.LostDevice]) -> None:
+    """Have the scanner forget these devices. Raises OSError."""
+    file = orders_file(findings_directory)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    message = spool.read_or_empty(file, health_pb2.Forget)
+    message.orders.extend(map(_order_for, devices))
+    del message.orders[:-_MOST_ORDERS]
+    spool.replace(file, message.SerializeToString(deterministic=True))
+
+
+_MOST_ORDERS = 1000
+
+
+def _order_for(device: health_pb2.LostDevice) -> health_pb2.ForgetOrder:
+    return health_pb2.ForgetOrder(
+        vendor=device.vendor,
+        card=device.card,
+        device=device.device,
+        since_timestamp_seconds=device.since_timestamp_seconds,
+    )
+
+
+def forget_at_rest(live: Path, kept: Path | None, devices: Collection[health_pb2.LostDevice]) -> None:
+    """Forget these devices where no scanner runs. Raises OSError."""
+    for file in (live, kept):
+        with contextlib.suppress(FileNotFoundError):
+            if file is not None:
+                lost = LostDevices(spool.read(file, health_pb2.Lost))
+                lost.forget(map(_order_for, devices))
+                _put(file, lost.message().SerializeToString(deterministic=True), is_synced=file == kept)
+
+
+def _put(file: Path, content: bytes, *, is_synced: bool = False) -> None:
+    """Write the file; without lost devices there is none."""
+    if content:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spool.replace(file, content, mode=0o600, is_synced=is_synced)
+    else:
+        file.unlink(missing_ok=True)

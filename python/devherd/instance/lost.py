@@ -1,0 +1,65 @@
+"""Lost devices, as status, page, API and commands show them: found by what people know of them, as a line, as JSON."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from devherd.proto import health_pb2
+from devherd.text import duration
+
+Json = dict[str, Any]
+
+
+def named(devices: Iterable[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
+    """The lost devices with this id, PCI address, serial number or slot, or else those whose id begins so."""
+    devices = list(devices)
+    exact = [one for one in devices if text in {one.device, one.pci_address, one.serial, one.slot}]
+    return exact or [one for one in devices if text and one.device.startswith(text)]
+
+
+def where(device: health_pb2.LostDevice) -> str:
+    """Where it was: `0000:83:00.0, slot 7, serial 1565023018293`; empty if nothing is known of that."""
+    parts = (("", device.pci_address), ("slot ", device.slot), ("serial ", device.serial))
+    return ", ".join(f"{word}{value}" for word, value in parts if value)
+
+
+def line(device: health_pb2.LostDevice) -> str:
+    """The device in one line: since when it is missing, where it was, who held it last, what had been found."""
+    since = duration(max(0.0, time.time() - device.since_timestamp_seconds))
+    was = f", was at {place}" if (place := where(device)) else ""
+    held = f", last held by {', '.join(device.pods)}" if device.pods else ""
+    found = ", ".join(sorted({finding.reason for finding in device.findings}))
+    before = f", found before: {found}" if found else ""
+    return f"{device.resource_name} {device.device} is missing since {since}{was}{held}{before}"
+
+
+def lost_json(devices: Sequence[health_pb2.LostDevice]) -> list[Json]:
+    """One object a device; unknown values are null."""
+    return [_json(device) for device in devices]
+
+
+def _json(device: health_pb2.LostDevice) -> Json:
+    return {
+        "resource": device.resource_name,
+        "device": device.device,
+        "vendor": device.vendor,
+        "card": device.card or None,
+        "since": device.since_timestamp_seconds,
+        "pci_address": device.pci_address or None,
+        "slot": device.slot or None,
+        "serial": device.serial or None,
+        "model": device.model or None,
+        "last_held_by": list(device.pods),
+        "is_listed": device.is_listed,
+        "findings": [
+            {
+                "source": held.source,
+                "reason": held.reason,
+                "detail": held.detail,
+                "file": held.file or None,
+                "value": held.value or None,
+                "last_seen": held.last_timestamp_seconds,
+            }
+            for held in device.findings
+        ],
+    }

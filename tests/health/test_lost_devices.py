@@ -1,0 +1,235 @@
+"""Lost devices: which are, which are not, what they are remembered by, and what ends that. No I/O but for the files."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from devherd import spool
+from devherd._native import Device, Fact
+from devherd.health.lost import Host, LostDevices, LostFile, PresentFile, Vanished, forget_at_rest, present
+from devherd.inventory import Entry
+from devherd.proto import health_pb2
+
+GONE = health_pb2.Held(source="inventory", reason="gone")
+XID = health_pb2.Held(source="xid", reason="xid", detail="GPU has fallen off the bus", value="79", count=1)
+CORDON = health_pb2.Held(source="cordon", reason="cordoned")
+GPU = {"pci_address": "0000:83:00.0", "pci_driver": "nvidia", "slot": "7", "serial": "S1", "uuid": "GPU-1"}
+PART = GPU | {"uuid": "MIG-1", "gpu_instance": "3", "compute_instance": "0"}
+
+
+def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, **facts):
+    """A device as it is known."""
+    made = Device(
+        vendor=vendor,
+        card=card,
+        id=name,
+        resource_name="a.b/c",
+        first_sight_resource_name=None,
+        shares=[],
+        numa_nodes=[],
+        numa_source="",
+        paths=[],
+        facts={key: Fact("text", value, "") for key, value in facts.items()},
+        distances={},
+    )
+    return Entry(made, "a.b/c", gone_since=gone_since)
+
+
+@dataclass
+class Node:
+    """A node on which devices vanish; `drivers` are those of its PCI functions."""
+
+    lost: LostDevices = field(default_factory=LostDevices)
+    drivers: dict = field(default_factory=dict)
+    vendors: tuple = ("nvidia", "amd", "generic", "intel-gpu")
+    dropped: tuple = ()
+
+    def scan(self, *entries, pods=(), findings=(GONE,), now=1000.0):
+        """What a scan says has become of lost devices; those that are gone are listed still."""
+        known = {entry.key: entry for entry in entries}
+        vanished = [Vanished(one, "a.b/c", 100.0, pods, findings) for one in entries if one.gone_since is not None]
+        host = Host(known, self.vendors, self.dropped, self.drivers.get, now)
+        return [(news.device.device, news.text, news.is_over) for news in self.lost.observe(vanished, host)]
+
+    @property
+    def names(self):
+        """The devices that are missed."""
+        return [one.device for one in self.lost.message().devices]
+
+
+def test_a_lost_device_is_remembered_by_all_that_helps_to_find_it():
+    """Where it was, its serial number, who held it, and what was held against it before, not only that it is gone."""
+    node = Node()
+    assert node.scan(device("GPU-1", gone_since=1.0, **GPU), findings=(GONE, XID), pods=("default/train",)) == []
+    [known] = node.lost.message().devices
+    assert (known.pci_address, known.slot, known.serial) == ("0000:83:00.0", "7", "S1")
+    assert (list(known.pods), [held.value for held in known.findings]) == (["default/train"], ["79"])
+    assert (known.since_timestamp_seconds, known.is_listed) == (100.0, True)
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    assert node.lost.message().devices[0] == known, "pods that have ended and findings that are over stay remembered"
+
+
+def test_it_is_missing_when_it_leaves_the_list_and_back_by_itself():
+    """One event each; none for a device that was away for less time than it stays listed."""
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    assert node.scan(device("GPU-1", **GPU)) == []
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    assert node.scan() == [("GPU-1", "is missing: was at 0000:83:00.0, slot 7, serial S1", False)]
+    assert node.scan() == []
+    assert node.scan(device("GPU-1", **GPU), now=100.0 + 3 * 86400) == [("GPU-1", "is back after 3 d", True)]
+    assert node.names == []
+
+
+@pytest.mark.parametrize(
+    ("back", "text"),
+    [
+        (device("GPU-1", card="0000:84:00.0", **GPU | {"pci_address": "0000:84:00.0"}), " at 0000:84:00.0"),
+        (
+            device("GPU-9", card="0000:84:00.0", **GPU | {"pci_address": "0000:84:00.0", "uuid": "GPU-9"}),
+            " as GPU-9 at 0000:84:00.0",
+        ),
+        (device("GPU-1", **GPU | {"serial": "S2"}), ", with another serial number: S2"),
+    ],
+    ids=["by-its-uuid", "by-its-serial-number", "in-its-place"],
+)
+def test_a_device_is_back_at_another_place_too(back, text):
+    """A card is put into another slot."""
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    node.scan()
+    assert node.scan(back) == [("GPU-1", f"is back after 15 min{text}", True)]
+
+
+def test_the_other_gpu_of_a_board_is_not_taken_for_the_lost_one():
+    """Two GPUs of one board have one serial number."""
+    other = device("GPU-2", card="0000:84:00.0", **GPU | {"uuid": "GPU-2", "pci_address": "0000:84:00.0"})
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU), other)
+    node.scan(other)
+    assert node.names == ["GPU-1"]
+
+
+def test_parts_of_a_card_that_is_there_are_not_lost_and_those_of_a_lost_card_are():
+    """MIG devices and partitions that somebody has destroyed; and those of a GPU that fell off the bus."""
+    whole, part = device("GPU-1", **GPU), device("MIG-1", gone_since=1.0, **PART)
+    node = Node()
+    assert (node.scan(whole, part), node.names) == ([], [])
+    node.scan(device("GPU-1", gone_since=1.0, **GPU), part)
+    assert node.names == ["GPU-1", "MIG-1"]
+    node.scan()
+    other = device("MIG-7", **PART | {"uuid": "MIG-7", "gpu_instance": "5"})
+    assert node.scan(whole, other)[1] == (
+        "MIG-1",
+        "is not missed any more: its card is there, divided otherwise",
+        True,
+    )
+
+
+def test_virtual_functions_are_lost_with_their_physical_one_only():
+    """The kernel removes them first: at that moment their physical function is there still."""
+    virtual = {"pci_address": "0000:42:00.1", "pci_driver": "i915", "physfn": "0000:42:00.0"}
+    gone = device("card1", "intel-gpu", "0000:42:00.1", gone_since=1.0, **virtual)
+    node = Node(drivers={"0000:42:00.0": "i915"})
+    node.scan(gone)
+    assert node.names == []
+    node.drivers.clear()
+    node.scan(gone)
+    assert node.names == ["card1"]
+
+
+def test_a_gpu_that_is_given_to_a_virtual_machine_is_not_lost_and_one_without_its_driver_is():
+    """vfio-pci has it; a driver that let go of it and did not come back is a loss."""
+    gone = device("GPU-1", gone_since=1.0, **GPU)
+    node = Node(drivers={"0000:83:00.0": ""})
+    node.scan(gone)
+    assert node.names == ["GPU-1"]
+    node.drivers["0000:83:00.0"] = "vfio-pci"
+    node.scan(gone)
+    assert node.names == []
+
+
+def test_what_was_cordoned_or_left_by_the_configuration_is_not_lost():
+    """A vendor that is switched off takes along what it had lost; changed options do so without PCI functions."""
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU), findings=(GONE, CORDON))
+    assert node.names == []
+    node.scan(device("GPU-1", gone_since=1.0, **GPU), device("usb", "generic", "g", gone_since=1.0))
+    node.scan()
+    node.dropped = ("generic", "nvidia")
+    assert [name for name, _, _ in node.scan()] == ["usb"]
+    node.vendors = ("generic",)
+    assert node.scan() == [("GPU-1", "is not missed any more: the configuration does not serve it", True)]
+
+
+def order(known, since=None):
+    """What `devherd forget` writes."""
+    return health_pb2.ForgetOrder(
+        vendor=known.vendor,
+        card=known.card,
+        device=known.device,
+        since_timestamp_seconds=known.since_timestamp_seconds if since is None else since,
+    )
+
+
+def test_a_forgotten_device_is_not_missed_again_until_it_is_lost_again():
+    """It may be listed for a while because a pod holds it. An old order does not hold for the next loss."""
+    gone = device("GPU-1", gone_since=1.0, **GPU)
+    node = Node()
+    node.scan(gone)
+    [known] = node.lost.message().devices
+    node.lost.forget([order(known, since=99.0)])
+    assert node.names == ["GPU-1"]
+    node.lost.forget([order(known)])
+    node.scan(gone)
+    assert node.names == []
+    node = Node(LostDevices(node.lost.message()))
+    node.scan(gone)
+    assert node.names == [], "nor by the next scanner"
+    node.scan(device("GPU-1", **GPU))
+    node.scan(gone)
+    assert node.names == ["GPU-1"]
+
+
+def test_the_copy_counts_after_a_boot_and_both_files_go_with_the_last_device(tmp_path):
+    """The run directory is in memory. Without lost devices there is no file."""
+    live, kept = tmp_path / "run/lost.pb", tmp_path / "state/lost.pb"
+    live.parent.mkdir()
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    node.scan()
+    LostFile(live, kept).write(node.lost.message())
+    live.unlink()
+    assert [one.device for one in LostFile(live, kept).read().devices] == ["GPU-1"]
+    LostFile(live, kept).write(node.lost.message())
+    forget_at_rest(live, kept, list(spool.read(kept, health_pb2.Lost).devices))
+    assert (LostFile(live, kept).read(), live.exists(), kept.exists()) == (health_pb2.Lost(), False, False)
+
+
+def test_a_card_that_a_boot_does_not_find_is_lost(tmp_path):
+    """The run directory is empty after a boot, and nobody would know that it had ever been there."""
+    first, second = (PresentFile(tmp_path / "present.pb", boot) for boot in ("one", "two"))
+    entries = [
+        device("GPU-1", **GPU),
+        device("GPU-2", card="0000:84:00.0", **GPU | {"pci_address": "0000:84:00.0", "uuid": "GPU-2"}),
+        device("GPU-3", card="0000:85:00.0", **GPU | {"pci_address": "0000:85:00.0", "uuid": "GPU-3"}),
+        device("GPU-4", card="0000:86:00.0", **GPU | {"pci_address": "0000:86:00.0", "uuid": "GPU-4"}),
+        device("MIG-1", **PART),
+        device("usb", "generic", "g"),
+    ]
+    first.write(present([(one, "a.b/c") for one in entries], {entries[2].key}), 0.0)
+    assert first.of_another_boot() == []
+    node = Node()
+    node.lost.await_all(second.of_another_boot())
+    replaced = device(
+        "GPU-9", card="0000:86:00.0", **GPU | {"pci_address": "0000:86:00.0", "uuid": "GPU-9", "serial": "9"}
+    )
+    there = entries[0], replaced
+    assert (node.scan(*there), node.names, node.lost.is_waiting) == ([], [], True)
+    host = Host({one.key: one for one in there}, node.vendors, (), node.drivers.get, 1000.0)
+    [news] = node.lost.end_of_waiting(host)
+    assert (news.device.device, news.text) == (
+        "GPU-2",
+        "is missing since the boot: was at 0000:84:00.0, slot 7, serial S1",
+    )
+    assert (node.names, node.lost.is_waiting) == (["GPU-2"], False)
