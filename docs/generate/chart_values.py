@@ -17,19 +17,19 @@ HEAD = """\
 
 *Generated from `values.yaml` of the chart by `make docs-pages`.*
 
-[Install in Kubernetes](kubernetes.md#by-helm) says how to install it; [Components](kubernetes.md#components)
-names whole files of values. A value that is not one of these, or of the wrong kind, is refused with its place before
-anything is sent, and so is a key of the configuration. Those of the first table are for the whole release.
+How to install the chart, with complete examples of values: [Install in Kubernetes](kubernetes.md#by-helm). Unknown
+values, wrong types and unknown keys of the configuration are refused before anything is sent. The values of the first
+table apply to the whole release.
 """
 
 OF_A_POOL = """\
 ## What each pool may have of its own
 
-At the top they are for all pools. In a pool, maps (`config`, `resources`, `nodeSelector`, …) are merged over those at
-the top, and lists (`components`, `tolerations`, …) take their place.
+At the top level they apply to all pools. A pool's maps (`config`, `resources`, `nodeSelector`, …) are merged over
+those, its lists (`components`, `tolerations`, …) replace them.
 """
 
-MONITORING = "## Metrics, alerts and who may ask\n"
+MONITORING = "## Metrics, alerts and access\n"
 
 
 def page() -> str:

@@ -17,16 +17,15 @@ HEAD = """\
 *Generated from the models that validate the file by `make docs-pages`.*
 
 devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names, or the one that
-[a label of the node chooses](configuration-by-label.md). It is YAML; every key
-has a default, and an empty file, or none, serves every device that is found. A key without a value has its default.
-What an option of the command line says counts first, then what an environment variable says, then the file. SIGHUP, or
-`devherd reload`, has a running devherd read it again; a bad file changes nothing, and is reported in the log, in
-`devherd status`, on the page and by `devherd_config_last_reload_successful`.
+[a node label selects](configuration-by-label.md). It is YAML; every key has a default, and a key without a value has
+its default. With an empty file, or none, every device found is served. Precedence: option, environment variable, file.
+SIGHUP or `devherd reload` loads the file again; an invalid one changes nothing and is reported in the log,
+`devherd status`, the page and `devherd_config_last_reload_successful`.
 
 | command | does |
 | --- | --- |
-| `devherd config check FILE` | names what is wrong, with line and column, what has no effect, and what results here |
-| `devherd config show` | prints the configuration in force, and where each value comes from |
+| `devherd config check FILE` | shows errors, settings without effect, and the resulting resources |
+| `devherd config show` | prints the effective configuration and the origin of each value |
 | `devherd config sample` | prints a file to start from, its keys as comments; `--all`: every key |
 | `devherd config schema` | prints the JSON Schema, for editors |
 | `devherd config import FILE` | converts the configuration of another plugin |
@@ -40,15 +39,15 @@ with `/`.
 MATCH = """\
 ## What `match` can name
 
-`match` and `exclude` name facts of devices, each with a glob or a list of globs one of which must match (`*`, `?`,
-`[0-9]`); letter case counts, and a device that lacks a fact does not match. All facts that are named must match. A
-vendor or a fact that does not exist is an error. `devherd scan --explain` shows the facts of each device of a host.
+`match` and `exclude` name facts, each with a glob (`*`, `?`, `[0-9]`) or a list of globs of which one must match. All
+named facts must match; letter case counts, and a device without the fact does not match. Unknown vendors and facts are
+errors. `devherd scan --explain` shows the facts of each device of a host.
 """
 
-MORE = {"health.external": "[Programs of your own](health-programs.md) has what they print, and all limits."}
+MORE = {"health.external": "[Programs of your own](health-programs.md) describes their output and limits."}
 """Pages about sections."""
 
-AFTER_FACTS = "Some facts have values of one form:\n"
+AFTER_FACTS = "The form of some facts:\n"
 
 
 def page() -> str:

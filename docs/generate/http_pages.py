@@ -17,11 +17,11 @@ NAME = "http"
 HEAD = """\
 # HTTP
 
-*Generated from `/api/v1/openapi.json` by `make docs-pages`: what is said here is what devherd does.*
+*Generated from `/api/v1/openapi.json` by `make docs-pages`.*
 
 The exporter serves at `--listen`: `ADDRESS:PORT` (`:9478` for all addresses, `[::1]:9478` for IPv6), `unix:/PATH` for a
-Unix socket, or several of these, separated by commas; empty for none. GET and HEAD alone are answered: nothing can be
-changed over HTTP. Each answer is made of what is known when it is asked for.
+Unix socket, or several of these, separated by commas; empty switches HTTP off. Only GET and HEAD are answered: nothing
+can be changed over HTTP.
 
 ```sh
 curl http://127.0.0.1:9478/readyz
@@ -31,8 +31,7 @@ curl --unix-socket /run/devherd-http/http.sock http://devherd/metrics
 """
 
 STATUSES = """\
-Any other path is 404, any other method 405. A request that cannot be understood is answered with 400, 413, 431 or 501,
-and its connection ends.
+Other paths get 404, other methods 405. Invalid requests get 400, 413, 431 or 501, and their connection is closed.
 """
 
 PROTECTION = """\
@@ -40,7 +39,7 @@ PROTECTION = """\
 
 `--web-config FILE` (`web_config` in the configuration, `DEVHERD_WEB_CONFIG`) names a file in the
 [format of Prometheus exporters](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md).
-Relative paths begin at its directory.
+Paths in it may be relative to its directory.
 
 ```yaml
 tls_server_config:
@@ -56,14 +55,13 @@ basic_auth_users:
   prometheus: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG   # htpasswd -nBC 10 prometheus
 ```
 
-* The file is read at the start and at each reload (SIGHUP); one that is wrong is refused as any configuration is, and
-  the one before stays in force. New certificates are served within a second without a reload. Without a usable
-  certificate, TCP is not served.
-* `/healthz` and `/readyz` answer everybody, because the kubelet's probes can bring neither password nor certificate.
-  Everybody else without a certificate that is required gets 403.
-* Unix sockets are served without TLS and password. They have mode 0660, and the group of their directory where that has
-  the setgid bit. Use a directory of its own: the exporter may remove files in it.
-* A password is checked once and remembered; from each address one is checked at a time.
+* The file is read at the start and at each reload (SIGHUP); if it is invalid, the previous one stays in force. New
+  certificates are used within a second, without a reload. Without a usable certificate, TCP is not served.
+* `/healthz` and `/readyz` need neither password nor certificate, because the kubelet's probes cannot send them. Other
+  requests without a required certificate get 403.
+* Unix sockets have neither TLS nor a password. Their mode is 0660; their group is that of their directory if it has the
+  setgid bit. Use a separate directory: the exporter may remove files in it.
+* A correct password is remembered; one password is checked at a time for each address.
 """
 
 LIMITS = """\
@@ -155,7 +153,7 @@ def _not_supported() -> str:
 def _limits() -> str:
     most, of_a_client = server.MOST_CONNECTIONS, server.MOST_OF_A_CLIENT
     rows = {
-        "connections": f"{most}, and {of_a_client} from one address; then the longest that waits for its client ends",
+        "connections": f"{most}, and {of_a_client} from one address; beyond that the longest idle one is closed",
         "handshakes of TLS that have begun": (
             f"{server.MOST_HANDSHAKES}, and {server.MOST_HANDSHAKES_OF_A_CLIENT} from one address; "
             f"each {server.HANDSHAKE_SECONDS:.0f} s"
@@ -163,6 +161,6 @@ def _limits() -> str:
         "a request": f"{server.REQUEST_SECONDS:.0f} s",
         "reading an answer": f"{server.ANSWER_SECONDS:.0f} s",
         "between two requests": f"{server.IDLE_SECONDS:.0f} s",
-        "unread answers": f"{server.MOST_UNREAD_BYTES >> 20} MiB together; then the slowest reader's ends",
+        "unread answers": f"{server.MOST_UNREAD_BYTES >> 20} MiB in total; then the slowest connection is closed",
     }
     return table(("what", "limit"), rows.items())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from devherd.cli.reference import EXIT_CODES, Option, Reference, references
+from devherd.cli.reference import EXIT_CODES, Option, Reference, common_options, references
 
 _WIDEST = 60
 """Of a list of choices; longer ones are in the description."""
@@ -21,6 +21,9 @@ devherd \- one supervisor for every FPGA, GPU and other device on a Kubernetes n
 .SH DESCRIPTION
 devherd scans a node for devices, serves each resource type to the kubelet by a process of its own, and reports each
 device's health. Errors are one line: what failed, why, and what to do.
+"""
+_COMMON = r"""Each is also an environment variable DEVHERD_NAME and, except \-\-config, a key of the configuration.
+Every command accepts all of them; its section lists those that have an effect.
 """
 _FILES = r""".SH FILES
 .TP
@@ -45,7 +48,8 @@ def page() -> str:
     """The page."""
     commands = "".join(line for one in references() for line in _section(one))
     codes = "".join(f".TP\n.B {code}\n{_escaped(text)}\n" for code, text in EXIT_CODES.items())
-    return f"{_HEAD}.SH COMMANDS\n{commands}.SH EXIT STATUS\n{codes}{_FILES}"
+    common = "".join(map(_described, common_options()))
+    return f"{_HEAD}.SH COMMANDS\n{commands}.SH COMMON OPTIONS\n{_COMMON}{common}.SH EXIT STATUS\n{codes}{_FILES}"
 
 
 def _section(command: Reference) -> Iterator[str]:
@@ -55,11 +59,20 @@ def _section(command: Reference) -> Iterator[str]:
             yield f".PP\n.nf\n{_escaped(paragraph)}\n.fi\n"
         else:
             yield f".PP\n{_escaped(paragraph)}\n"
+    common = common_options()
     for option in [*command.arguments, *command.options]:
-        if option.words != ("-h", "--help"):
-            yield f".TP\n{_tag(option)}\n{_escaped(' '.join(option.help.split())) or 'as above'}\n"
+        if option not in common:
+            yield _described(option)
+    if names := [
+        rf"\fB{_escaped(option.words[0])}\fR" for option in command.options if option in common and option.is_common
+    ]:
+        yield f".PP\nCommon options: {', '.join(names)}.\n"
     if command.example:
         yield f".PP\nExample:\n.PP\n.nf\n    {_escaped(command.example)}\n.fi\n"
+
+
+def _described(option: Option) -> str:
+    return f".TP\n{_tag(option)}\n{_escaped(' '.join(option.help.split())) or 'as above'}\n"
 
 
 def _tag(option: Option) -> str:

@@ -21,22 +21,20 @@ HEAD = """\
 
 *Generated from what the exporter declares by `make docs-pages`.*
 
-The exporter serves them at `/metrics`, as Prometheus' text or OpenMetrics, compressed where the scraper takes it.
-Gauges are read at each scrape, nothing is cached. Counters outlive the processes that count: they go on after a
-restart, where nothing else is said. The series of devices and resources that are gone go with them.
-`?name[]=devherd_devices` selects samples by name.
+The exporter serves them at `/metrics`, as Prometheus' text or OpenMetrics, compressed if the scraper accepts it.
+Gauges are read at each scrape. Counters continue after a restart, unless the table says otherwise. Series end with
+their device or resource. `?name[]=devherd_devices` selects samples by name.
 
 `resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it: the labels of the
-kubelet's own metrics. A scrape sets the label `node`, and needs `honor_labels`, as
-[Prometheus](install.md#prometheus) shows; alerts and a dashboard are there, too. [Runbooks](runbooks.md) say what
-to do about each alert.
+kubelet's own metrics. A scrape sets the label `node`, and needs `honor_labels`: [Prometheus](install.md#prometheus) has
+the scrape configuration, alerts and a dashboard, [Runbooks](runbooks.md) what to do about each alert.
 """
 
 SETTINGS = """\
 ## What `exporter.device_metrics` keeps
 
-With `faults` the series of a device begin with its first trouble: rates and increases miss that one change, and
-`DeviceFlapping` fires a change later. With `none` no alert about a single device fires.
+With `faults` the series of a device begin with its first finding: rates and increases miss that change, and
+`DeviceFlapping` fires one change later. With `none` no alert about a single device fires.
 """
 
 EXAMPLES = "## Examples\n"
@@ -63,7 +61,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
         (f"`{_sample_name(name)}`", _type(name), ", ".join(METRICS[name].labels) or "none", METRICS[name].help, series)
         for name, series in group["series"].items()
     ]
-    yield table(("metric", "type", "labels", "value", "there are series"), rows)
+    yield table(("metric", "type", "labels", "value", "series exist"), rows)
     for name in group["series"]:
         metric = METRICS[name]
         if isinstance(metric, Histogram):

@@ -130,7 +130,7 @@ PREFERRED_ALLOCATION_DURATION = Histogram(
 
 SCANS = Counter("devherd_scans", "Number of scans of the vendor's devices.", ("vendor",))
 SCAN_FAILURES = Counter(
-    "devherd_scan_failures", "Number of scans in which the vendor's devices could not be looked at.", ("vendor",)
+    "devherd_scan_failures", "Number of scans in which the vendor's devices could not be read.", ("vendor",)
 )
 SCAN_DURATION = Histogram(
     "devherd_scan_duration_seconds",
@@ -152,11 +152,11 @@ KERNEL_LOG_LOST = Counter(
     "Number of records of the kernel log that were overwritten before devherd read them.",
 )
 HEALTH_CHANGES = Counter(
-    "devherd_device_health_changes", "Number of times that the device turned Unhealthy or Healthy.", FOR_A_DEVICE
+    "devherd_device_health_changes", "Number of changes of the device between Healthy and Unhealthy.", FOR_A_DEVICE
 )
 FINDINGS = Counter(
     "devherd_health_findings",
-    "Number of findings that the source has raised against devices, by reason.",
+    "Number of findings that the source has raised, by reason.",
     ("source", "reason"),
 )
 

@@ -68,8 +68,7 @@ class Settings:
         default=None,
         metadata=_option(
             "DIR",
-            "what outlives a boot: cordons, lost devices "
-            f"(default: {DEFAULT_STATE_DIR}, and nowhere where --run-dir is given)",
+            f"files that outlive a reboot: cordons, lost devices (default: {DEFAULT_STATE_DIR}; none with --run-dir)",
         ),
     )
     """The directory of files that outlive a boot; None: see `lasting_directory`."""
@@ -84,7 +83,7 @@ class Settings:
     web_config: Path | None = field(
         default=None,
         metadata=_option(
-            "FILE", "TLS and passwords of the exporter, as Prometheus exporters have them", is_fixed=False
+            "FILE", "TLS and passwords of the exporter, in the format of Prometheus exporters", is_fixed=False
         ),
     )
     log_level: LogLevel = field(

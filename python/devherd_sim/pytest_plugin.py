@@ -26,7 +26,7 @@ _SIM_KUBELET = (sys.executable, "-m", "devherd", "sim", "kubelet")
 
 
 class Kubelet:
-    """An embedded kubelet as a process of its own, on a directory of its own.
+    """An embedded kubelet with its own process and directory.
 
     Methods return the JSON of `devherd sim kubelet ACTION --output json`. A refused request raises
     `devherd.errors.DevherdError` with its cause and remedy.
@@ -46,7 +46,7 @@ class Kubelet:
         """What `run` has started."""
 
     def run(self, command: Sequence[str | Path], **words: Any) -> "subprocess.Popen[Any]":
-        """Start a plugin that finds this kubelet at /var/lib/kubelet; it ends with the test.
+        """Start a plugin that sees this kubelet at /var/lib/kubelet; it ends with the test.
 
         `words` are those of `subprocess.Popen`. The plugin's children, as those of `go run`, end with it.
         """
@@ -66,7 +66,7 @@ class Kubelet:
         gone: bool = False,
         timeout: float = 10.0,
     ) -> dict[str, Any]:
-        """Wait until the resource has so many devices and `registrations` or more calls, or its plugin is `gone`.
+        """Wait for numbers of devices, at least `registrations` calls of Register, or the end of the plugin (`gone`).
 
         With none of them: until its plugin has sent a list.
         """
@@ -82,7 +82,7 @@ class Kubelet:
         timeout: float = 30.0,
         ignore: Iterable[str] = (),
     ) -> list[dict[str, str]]:
-        """Check plugins and return their problems, but those of `ignore`.
+        """Check plugins and return their problems, except those of `ignore`.
 
         `down`: seconds that the kubelet is away in its restart; `timeout`: seconds to register again after it.
         """
@@ -114,7 +114,7 @@ class Kubelet:
         return answer
 
     def admit(self, pod: Mapping[str, Any] | str | Path) -> list[dict[str, Any]]:
-        """Admit a pod, a manifest or the path of one in YAML, and return each container's edits."""
+        """Admit a pod (a manifest or the path of a YAML file) and return each container's edits."""
         from devherd_sim.kubelet.pod import load  # noqa: PLC0415 - every run of pytest imports this module
 
         manifest = load(Path(pod)) if isinstance(pod, str | Path) else pod
@@ -143,7 +143,7 @@ class Kubelet:
         self._ask("refuse", resource=resource, times=times, error=error, delay=delay)
 
     def delay(self, resource: str, seconds: float, *, times: int = 1) -> None:
-        """Answer the next calls of Register for a resource `seconds` later."""
+        """Delay the answers to the next calls of Register for a resource by `seconds`."""
         self._ask("delay", resource=resource, times=times, delay=seconds)
 
     def events(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from charts import CHART
 from control_plane import ControlPlane
+from node_feature_discovery import NODE_FEATURE_KIND
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tools"}}
 DAEMON_SETS = "/apis/apps/v1/namespaces/tools/daemonsets"
@@ -152,3 +153,25 @@ def test_an_uninstallation_cleans_the_nodes_and_leaves_nothing(release, chart, w
 
     release.end(helm)
     assert release.objects() == set()
+
+
+def test_a_release_keeps_its_nodes_when_node_feature_discovery_comes_later(release, chart, whole_node):
+    """By default it is on the nodes with a label where the cluster has NFD at the installation, else on all."""
+
+    def nodes():
+        return release.control_plane.get(f"{DAEMON_SETS}/devherd")["metadata"]["annotations"]["devherd.io/nodes"]
+
+    release("install", chart, values={})
+    assert nodes() == "all"
+    release.control_plane.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", NODE_FEATURE_KIND)
+    group = "/apis/nfd.k8s-sigs.io/v1alpha1"
+    whole_node.eventually(lambda: release.control_plane.get(group)["resources"], "the API group of NFD is served")
+    release("upgrade", chart, values={})
+    assert nodes() == "all"
+    release("uninstall", "--no-hooks")
+    release("install", chart, values={})
+    assert nodes() == "nfd"
+    release("upgrade", chart, values={"config": {"log_level": "debug"}})
+    assert nodes() == "nfd"
+    release("upgrade", chart, values={"nodes": "all"})
+    assert nodes() == "all"

@@ -6,6 +6,9 @@ from charts import CHART
 from kustomizations import built, of_kind, with_components
 from test_helm_chart import KUBERNETES, pod_of, rights_of, runs_on
 
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
+
 NFD = "nfd.k8s-sigs.io/v1alpha1"
 NODE = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 FEATURE = "feature.node.kubernetes.io"
@@ -211,3 +214,29 @@ def test_the_comparison_of_kustomize_is_a_daemon_set_of_its_own(kubectl):
 def test_the_example_of_one_vendor_names_it():
     """As a newcomer would: the components follow."""
     assert yaml.safe_load((CHART.parent / "examples/nvidia.yaml").read_text())["vendors"] == ["nvidia"]
+
+
+# deviceClassWhitelist and deviceLabelFields of Node Feature Discovery 0.19 (source/pci/pci.go), and its rule for
+# rdma.capable (source/custom/static_features.go): a function of Mellanox'.
+LABELLED_CLASSES = ("0x03", "0x0b40", "0x12")
+MELLANOX = "0x15b3"
+NOT_LABELLED = {"xilinx-f1": "AWS has class 0580 for it, which Node Feature Discovery labels on request alone"}
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS.keys() - {"generic", "everything"}))
+def test_each_vendors_cards_give_their_node_a_label_by_which_it_is_found(helm, name, tmp_path):
+    """As Node Feature Discovery names them by the class and vendor of their PCI functions."""
+    SimulatedNode.create(tmp_path / "node", PRESETS[name].spec)
+    functions = set()
+    for file in (tmp_path / "node/sys/bus/pci/devices").glob("*/class"):
+        functions.add((file.read_text().strip(), (file.parent / "vendor").read_text().strip()))
+    labels = {f"{FEATURE}/rdma.capable": "true"} if MELLANOX in {vendor for _, vendor in functions} else {}
+    for code, vendor in functions:
+        if code.startswith(LABELLED_CLASSES):
+            labels[f"{FEATURE}/pci-{code[2:6]}_{vendor[2:6]}.present"] = "true"
+    made = pods(helm.manifests({"vendors": "auto"}))
+    found = [each for each, pod in made.items() if runs_on(NODE | labels, pod)]
+    expected = (
+        name.partition("-")[0] if name.startswith(("nvidia", "amd")) else "intel-gpu" if "intel" in name else "other"
+    )
+    assert found == ([] if name in NOT_LABELLED else [f"devherd-{expected}"])

@@ -354,7 +354,7 @@ def test_the_run_directory_says_where_nothing_is_served_and_why_until_it_is(make
         assert refusals == {
             taken: (
                 f"the certificates cannot be used: {tls.key_file}: No such file or directory",
-                "mend the file that it names",
+                "correct the file that it names",
             ),
             f"unix:{path}": (
                 "Address already in use",

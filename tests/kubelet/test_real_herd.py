@@ -9,6 +9,8 @@ import pytest
 from real_kubelet import pod
 from resource_child import eventually
 
+from devherd import spool
+from devherd.proto import health_pb2
 from devherd_sim.node import faults
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import free_port
@@ -138,8 +140,22 @@ def test_a_device_that_is_gone_stays_unhealthy_for_as_long_as_a_pod_holds_it(her
     health = {"main": {CRYPTO: {"intel-fpga-port.0": "Unhealthy"}}}
     assert herd_node.kubelet.ask("pod_health", uid="a") == health
     assert herd_node.kubelet.capacity(CRYPTO) == (1, 0)
+    [lost] = eventually(lambda: lost_devices(herd_node))
+    eventually(lambda: [list(one.pods) for one in lost_devices(herd_node)] == [["default/a"]])
     herd_node.kubelet.ask("free", uid="a")
     herd_node.until_capacity(CRYPTO, 0, 0)
+    eventually(lambda: not lost_devices(herd_node)[0].is_listed)
+    [still] = lost_devices(herd_node)
+    assert (still.device, list(still.pods), still.since_timestamp_seconds) == (
+        "intel-fpga-port.0",
+        ["default/a"],
+        lost.since_timestamp_seconds,
+    )
+
+
+def lost_devices(herd_node):
+    """What devherd misses."""
+    return list(spool.read_or_empty(herd_node.directory / "run/lost.pb", health_pb2.Lost).devices)
 
 
 def test_a_list_too_long_for_the_kubelet_is_cut_and_that_is_said(herd_node):

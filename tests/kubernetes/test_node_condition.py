@@ -7,6 +7,7 @@ import offered
 import pytest
 from objects_api import NODE
 
+from devherd import spool
 from devherd.history import History
 from devherd.kubernetes import condition as condition_module
 from devherd.kubernetes.access import Access
@@ -14,6 +15,7 @@ from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import CONDITION, NodeCondition
 from devherd.kubernetes.node_watch import Seen
 from devherd.kubernetes.problems import Problems
+from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 from devherd.settings import Settings
 
@@ -41,6 +43,19 @@ def test_the_condition_follows_the_devices(client):
     there = client.server.conditions()
     assert there[CONDITION]["message"] == "nvidia.com/gpu a"
     assert there["Ready"] == {"type": "Ready", "status": "True"}
+
+
+def test_a_lost_device_is_named_for_as_long_as_it_is_lost(client):
+    """The kubelet's list, and so the offer, has it no more."""
+    client.configure(node_condition=True)
+    client.offer(GPU, a="")
+    lost = health_pb2.Lost(devices=[health_pb2.LostDevice(vendor="nvidia", device="b", resource_name=GPU)])
+    spool.write(client.settings.lost_file, lost)
+    client.start()
+    client.until(lambda: status(client) == "True", "it is set")
+    assert client.server.conditions()[CONDITION]["message"] == "nvidia.com/gpu b"
+    client.settings.lost_file.unlink()
+    client.until(lambda: status(client) == "False", "it is forgotten")
 
 
 def test_it_comes_back_at_once_when_the_node_was_made_anew_or_it_was_taken_away(client):

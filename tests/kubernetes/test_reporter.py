@@ -4,6 +4,7 @@ import os
 import time
 
 from devherd import spool
+from devherd.history import History
 from devherd.instance.files import announce_standby, open_standby_file
 from devherd.proto.spool_pb2 import DriverRestart, Standby
 
@@ -48,6 +49,26 @@ def test_a_restart_for_a_newer_driver_is_told_once_by_the_instance_after_it(clie
     client.start()
     client.offer(GPU, a="xid")
     client.until_told(said, "nvidia.com/gpu: Unhealthy: a (xid)")
+
+
+def test_a_device_that_is_lost_and_one_that_is_back_are_events_of_the_node(client):
+    """With what is needed to find it: the ticket of whoever replaces it."""
+    client.configure(events=True)
+    client.offer(GPU, a="")
+    client.start()
+    client.offer(GPU, a="xid")
+    client.until_told("nvidia.com/gpu: Unhealthy: a (xid)")
+    history = History(client.settings.history_directory, "scanner")
+    missing, back = "is missing: was at 0000:83:00.0, slot 7, serial S1; last held by default/x", "is back after 3 d"
+    history.note("lost", missing, resource_name=GPU, device_id="b", reasons=("gone",))
+    history.note("lost", back, resource_name=GPU, device_id="b")
+    history.keep()
+    client.until(lambda: len(client.server.events) == 3, "both are told")
+    found = sorted((event["reason"], event["type"], event["message"]) for event in client.server.events)
+    assert found[:2] == [
+        ("DeviceFound", "Normal", f"{GPU} b {back}"),
+        ("DeviceMissing", "Warning", f"{GPU} b {missing}"),
+    ]
 
 
 def test_an_instance_that_stands_by_for_longer_than_a_roll_out_takes_is_told_once(client):

@@ -141,7 +141,7 @@ async def test_the_command_reload_waits_and_fails_when_the_configuration_is_refu
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("devherd: configuration not reloaded, the old one stays — bad configuration in ")
-    assert "simulatde: unknown key — did you mean `simulated`? — mend it, and reload again\n" in refused.stderr
+    assert "simulatde: unknown key — did you mean `simulated`? — correct it, and reload again\n" in refused.stderr
     for each in (taken, *both):
         assert (each.returncode, each.stderr) == (0, "")
         assert each.stdout.startswith("configuration reloaded from /")

@@ -70,13 +70,13 @@ COMMANDS = {
     ),
     "events": Command(
         "devherd.cli.events",
-        "show what has happened: verdicts, registrations, allocations, reloads",
+        "show past events: verdicts, registrations, allocations, reloads",
         "devherd events --follow --kind verdict --resource nvidia.com/gpu",
         OF_A_RUN_DIRECTORY,
     ),
     "doctor": Command(
         "devherd.cli.doctor",
-        "check what devherd needs of this host, each line with its cure",
+        "check everything that devherd needs of this host, with cures",
         "devherd doctor --bundle devherd-support.tar.gz",
         OF_THE_DOCTOR,
     ),
@@ -141,7 +141,7 @@ COMMANDS = {
     ),
     "nvidia-device-plugin": Command(
         "devherd.cli.nvidia_device_plugin",
-        "serve NVIDIA GPUs in the place of NVIDIA's device plugin",
+        "serve NVIDIA GPUs instead of NVIDIA's device plugin",
         "devherd nvidia-device-plugin --listen :9478",
         COMMON_OPTIONS[1:],
     ),
@@ -154,7 +154,7 @@ COMMANDS = {
     ),
     "reload": Command(
         "devherd.cli.reload",
-        "have the running instance read its configuration again, and wait for the answer",
+        "make the running instance read its configuration again",
         "devherd reload",
         OF_A_RUN_DIRECTORY,
     ),
@@ -178,14 +178,14 @@ COMMANDS = {
     ),
     "sim monitor": Command(
         "devherd.cli.sim_node:monitor",
-        "run a server in the place of a vendor's GPU monitor",
+        "run a server in place of a vendor's GPU monitor",
         "devherd sim monitor /tmp/host amd-exporter",
         (),
         is_listed=False,
     ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
-        "run the embedded kubelet device manager, or talk to it",
+        "run the embedded kubelet device manager, or use it",
         "devherd sim kubelet --kubelet-dir /tmp/kubelet",
         OF_A_KUBELET,
         OWN_KUBELET_DIR,

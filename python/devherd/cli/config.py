@@ -30,9 +30,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Validate a configuration: print every error with its key path, or the resources that result on this host.
 
-    The file is judged by itself first: an option or a variable that overrules a bad value in it would hide it.
-    Settings that are valid and have no effect, on any host or on this one, are warnings, printed last and counted;
-    they are errors with --strict.
+    The file is checked without options and variables first, because these could hide an invalid value. Valid settings
+    without effect, in general or on this host, are warnings, printed last and counted; with --strict they are errors.
     """
     from devherd.config.errors import ConfigError
 
@@ -151,8 +150,8 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 def run_show(arguments: argparse.Namespace) -> int:
     """Print the effective configuration: every value, and the option, variable or line of the file that it comes from.
 
-    It is what `devherd run` uses when it is given the same options and environment. As YAML the origins are comments,
-    and the output is a configuration file itself; as JSON they are beside it, by key path.
+    `devherd run` uses the same with the same options and environment. The YAML output is a valid configuration file
+    with the origins as comments; the JSON output lists them separately, by key path.
     """
     from devherd.config.common import given_values
     from devherd.config.loader import load

@@ -83,10 +83,10 @@ def add_cordon_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cordon(arguments: argparse.Namespace) -> int:
-    """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
+    """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`; pods that hold it keep it.
 
-    The cordon outlives restarts of devherd, absences of the device and, in the state directory, a reboot;
-    `devherd uncordon` ends it.
+    The cordon survives restarts of devherd, absences of the device and, in the state directory, reboots, until
+    `devherd uncordon`.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -108,9 +108,9 @@ def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
-    """Give a cordoned device back to the kubelet, unless something else is held against it.
+    """Give a cordoned device back to the kubelet; it stays Unhealthy if it has other findings.
 
-    A device that is gone can be uncordoned as well, by its id.
+    A missing device can be uncordoned, too, by its id.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -227,12 +227,12 @@ def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_clear(arguments: argparse.Namespace) -> int:
-    """Clear a finding against a device that does not end by itself, after its cause is mended.
+    """Clear a finding that does not end by itself, after you have removed its cause.
 
-    It also clears a finding that devherd cannot check now, for example on a card that is asleep, and one of a link that
-    is slower than it was in this boot: what it is now is the measure then.
+    It also clears a finding that devherd cannot check now, for example on a sleeping card, and one about a link that is
+    slower than before: its present speed becomes the reference.
 
-    If the cause occurs again, the finding is raised again. Other findings against the device stay.
+    The finding returns if its cause does. Other findings of the device stay.
     """
     settings = instance_settings(arguments)
     require_running(settings)
@@ -259,7 +259,7 @@ def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
     if not meant:
         raise unknown(f"reason against {device_id}", reason, sorted({one.reason for one in held}))
     if all(_is_seen(one) for one in meant):
-        cure = "mend the cause, or give it another action in `health.rules`"
+        cure = "remove the cause, or give it another action in `health.rules`"
         raise UsageError(f"`{reason}` cannot be cleared", "it lasts as long as its cause, and ends by itself", cure)
 
 

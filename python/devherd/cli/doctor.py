@@ -1,9 +1,9 @@
-"""Check what devherd needs of this host, each line with its cure: exit 1 if there is a problem.
+"""Check everything that devherd needs of this host, with a cure for each problem; exit code 1 if there is one.
 
-It looks at rights, kernel, clock, kubelet, container runtime, devices and drivers, notifications, certificates, room on
-disk and the running instance; it changes nothing and needs no running instance. In a pod it sees what devherd sees
-there. `--bundle` also writes an archive for a report of a defect: it holds the names of devices and of the pods that
-hold them; values of the configuration that look like secrets are left out: look through it before you send it.
+It checks rights, kernel, clock, kubelet, container runtime, devices and drivers, notifications, certificates, disk
+space and the running instance, if any; it changes nothing. In a pod it sees what devherd sees there. `--bundle` also
+writes an archive for a defect report. It contains the names of devices and of the pods that hold them, but no values
+of the configuration that look like secrets: check it before you send it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Show what has happened: verdicts on devices, registrations, allocations, reloads, starts and ends of processes.
+"""Show past events: verdicts on devices, registrations, allocations, reloads, starts and ends of processes.
 
-Each process of the instance keeps its last few hundred events in the run directory, so those of an instance that no
-longer runs are shown as well.
+Each process keeps its last few hundred events in the run directory, so those of an instance that has ended are
+shown, too.
 """
 
 import argparse

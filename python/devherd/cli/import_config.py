@@ -1,10 +1,10 @@
 """Convert another device plugin's configuration to devherd's, and print it.
 
-FILE is a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin, a list of flags of
-any plugin, a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values
-file of a chart: of NVIDIA's plugin or GPU operator, of AMD's or Intel's GPU plugin, or of one that has these as
-dependencies. A manifest and its ConfigMap belong together: give them in one stream. Settings without a counterpart
-become comments. `-` reads standard input.
+FILE is one of: a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin; a list of
+flags of any plugin; a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that contains one of them;
+the values file of a chart, of NVIDIA's plugin or GPU operator, of AMD's or Intel's GPU plugin, or of a chart that
+depends on these. Give a manifest and its ConfigMap in one stream. Settings without a counterpart become comments. `-`
+reads standard input.
 """
 
 import argparse
@@ -24,16 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("file", metavar="FILE", help="the file to import; - = standard input")
     parser.add_argument(
-        "--plugin", choices=sorted(PLUGINS), help="the plugin that the file is for (default: recognised by its content)"
+        "--plugin", choices=sorted(PLUGINS), help="the plugin of the file (default: recognised by its content)"
     )
-    parser.add_argument("--name", help="of several configurations, print the one of this name")
+    parser.add_argument("--name", help="print the configuration of this name, of several")
     parser.add_argument(
         "--directory", type=Path, metavar="DIR", help="write each configuration to DIR/<name>.yaml instead of printing"
     )
     parser.add_argument(
         "--with-ignored",
         action="store_true",
-        help="apply what NVIDIA's plugin reads and ignores: names by product, shares of some devices",
+        help="also apply settings that NVIDIA's plugin ignores: names by product, shares of some devices",
     )
 
 

@@ -1,13 +1,12 @@
 """Scan the host once and print the labels that `node_labels` would give the node. Nothing is changed.
 
-Each is a line `NAME=VALUE`. Lines that begin with `#` name the labels that the vendors' own labellers may write and
-devherd does not, each with the reason.
+Each is a line `NAME=VALUE`. Lines that begin with `#` name labels that the vendors' labellers may write and devherd
+does not, with the reason.
 
-With --remove: remove from nodes of the cluster what devherd has written to them, that is, its labels and the condition
-DevicesUnhealthy. Do this at an uninstallation, after devherd has ended: a running instance writes them again. It uses
-the API server as a pod does, with the token of its service account, which needs the right to get, list and patch nodes
-and to patch nodes/status. deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it by itself. Labels that
-others have written stay.
+With --remove: remove devherd's labels and its condition DevicesUnhealthy from nodes of the cluster. Do this when you
+uninstall devherd, after it has ended: a running instance writes them again. It runs in a pod whose service account may
+get, list and patch nodes and patch nodes/status. deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it.
+Other labels stay.
 """
 
 import argparse

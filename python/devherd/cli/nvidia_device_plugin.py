@@ -1,9 +1,8 @@
-"""Serve NVIDIA GPUs in the place of NVIDIA's device plugin, by the variables and the file with which that is started.
+"""Serve NVIDIA GPUs instead of NVIDIA's device plugin, configured by the plugin's own variables and file.
 
 devherd's image has this as the program `nvidia-device-plugin`, so that a manifest of the plugin, or NVIDIA's GPU
-operator (`devicePlugin.repository`, `image` and `version`), can name it. It makes a configuration, as `config import`
-does, and becomes `devherd run`. Devices of other vendors are left to their plugins. DEVHERD_… variables have their
-effect.
+operator (`devicePlugin.repository`, `image` and `version`), can start it. It converts the configuration, as
+`config import` does, and continues as `devherd run`. Devices of other vendors are not served. DEVHERD_… variables work.
 """
 
 import argparse

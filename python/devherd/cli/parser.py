@@ -57,7 +57,7 @@ _NUMBER = re.compile(r"argument (?P<argument>[^:]+): invalid (int|float) value: 
 
 
 def _nearest(word: str, words: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(words), n=1)
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.7)
     return f"did you mean `{close[0]}`?" if close else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from devherd.cli.commands import COMMANDS, parser_of
-from devherd.cli.parser import COMMON_TITLE, COMMON_VALUES
+from devherd.cli.parser import COMMON_TITLE, COMMON_VALUES, Parser, add_common_options
 
 EXIT_CODES = {
     0: "done",
@@ -42,6 +42,7 @@ class Reference:
     example: str
     usage: str
     is_listed: bool = True
+    is_action: bool = False
     options: list[Option] = field(default_factory=list)
     arguments: list[Option] = field(default_factory=list)
 
@@ -55,6 +56,13 @@ def references() -> Iterator[Reference]:
             for verb, inner in action.choices.items():
                 example = (inner.epilog or "").removeprefix("example:\n").strip()
                 yield _reference(f"{name} {verb}", inner.description or "", example, inner)
+
+
+def common_options() -> list[Option]:
+    """Those that mean the same with every command, `--help` first."""
+    parser = Parser(prog="devherd")
+    add_common_options(parser)
+    return _reference("run", "", "", parser).options
 
 
 def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentParser) -> Reference:
@@ -75,6 +83,7 @@ def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentP
         example=example,
         usage=usage,
         is_listed=COMMANDS[name].is_listed if name in COMMANDS else True,
+        is_action=name not in COMMANDS,
         options=[option for option in options if option.words],
         arguments=arguments,
     )

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_running(settings)
     refusal = _ask(settings.control_socket)
     if refusal:
-        raise DevherdError("configuration not reloaded, the old one stays", refusal, "mend it, and reload again")
+        raise DevherdError("configuration not reloaded, the old one stays", refusal, "correct it, and reload again")
     _report(settings)
     return ExitCode.DONE
 

@@ -1,7 +1,7 @@
 """Run the supervisor in the foreground: it scans the host, serves resources to the kubelet and restarts what fails.
 
 SIGTERM and SIGINT stop it cleanly. SIGHUP reads the configuration again; a bad one changes nothing. With --configs a
-label of the node chooses the configuration, and is followed, as are changes of the chosen file.
+node label selects the configuration; changes of the label and of the file apply at once.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="if another instance runs, prepare everything, wait for its end and take over, instead of ending with"
+        help="prepare everything, wait for the end of a running instance and take over, instead of ending with"
         f" exit code 3; also {_TAKE_OVER}=true",
     )
     parser.add_argument(
@@ -37,17 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f" a minute, so that a restart brings the new one; also {_RESTART}=true",
     )
     parser.add_argument(
-        "--configs", metavar="DIR", help="a directory of configurations, in place of --config (DEVHERD_CONFIGS)"
+        "--configs", metavar="DIR", help="a directory of configurations, instead of --config (DEVHERD_CONFIGS)"
     )
     parser.add_argument(
         "--config-label",
         metavar="KEY",
-        help=f"the label of the node whose value names one of them (DEVHERD_CONFIG_LABEL; default: {DEFAULT_LABEL})",
+        help=f"the node label whose value names one of them (DEVHERD_CONFIG_LABEL; default: {DEFAULT_LABEL})",
     )
     parser.add_argument(
         "--config-default",
         metavar="NAME",
-        help="the one for nodes without the label (DEVHERD_CONFIG_DEFAULT; default: `default`, or the only one)",
+        help="the configuration for nodes without the label (DEVHERD_CONFIG_DEFAULT; default: `default`, or the"
+        " only one)",
     )
 
 

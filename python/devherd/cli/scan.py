@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="show the rule that placed each device, the source of every fact, and what is wrong with the evidence",
+        help="show the rule that selected each device, the source of every fact, and every finding",
     )
     parser.add_argument("--watch", action="store_true", help="scan each second and keep the table up to date")
     parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if the scan has a problem")

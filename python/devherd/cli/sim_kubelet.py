@@ -8,16 +8,16 @@ PodResources. Without an action it runs in the foreground until SIGTERM or SIGIN
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
   devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
   devherd sim kubelet --kubernetes 1.36 --kubelet-dir /tmp/kubelet      # the rules of registration up to 1.36
-  devherd sim kubelet exec --kubelet-dir /tmp/kubelet -- ./my-plugin    # for a plugin that knows /var/lib/kubelet only
+  devherd sim kubelet exec --kubelet-dir /tmp/kubelet -- ./my-plugin    # for a plugin with a fixed /var/lib/kubelet
   devherd sim kubelet wait example.com/gpu --allocatable 4 --kubelet-dir /tmp/kubelet
-  devherd sim kubelet check --kubelet-dir /tmp/kubelet                  # what is amiss with the plugins
-  devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # what it has registered
-  devherd sim kubelet events --follow --kubelet-dir /tmp/kubelet        # what has happened
-  devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # each device, its health and its pod
+  devherd sim kubelet check --kubelet-dir /tmp/kubelet                  # errors of the plugins
+  devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # registered resources
+  devherd sim kubelet events --follow --kubelet-dir /tmp/kubelet        # past events
+  devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # devices, their health and pods
   devherd sim kubelet allocate example.com/gpu 2 --pod train --kubelet-dir /tmp/kubelet
   devherd sim kubelet admit pod.yaml --kubelet-dir /tmp/kubelet         # init containers, sidecars, several resources
   devherd sim kubelet free train --kubelet-dir /tmp/kubelet
-  devherd sim kubelet restart --down 10s --kubelet-dir /tmp/kubelet     # every plugin has to register again
+  devherd sim kubelet restart --down 10s --kubelet-dir /tmp/kubelet     # every plugin must register again
   devherd sim kubelet refuse example.com/gpu --kubelet-dir /tmp/kubelet # the next registration fails
 
 docs/test-your-plugin.md shows how to test a device plugin with it.
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubernetes",
         choices=RELEASES,
         default=RELEASES[-1],
-        help="the release whose rules of registration it has; 1.36: those up to it; default: the newest",
+        help="use the registration rules of this release; 1.36: also of older ones; default: the newest",
     )
     node.add_argument("--topology-policy", choices=POLICIES, default="none", help="default: none")
     node.add_argument("--numa-nodes", metavar="N", type=int, default=1, help="nodes 0 to N-1; default: 1")

@@ -85,25 +85,23 @@ def _add_wait_words(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=None,
-        help="until exactly N devices are Healthy, and their plugin is connected; 0: until none is; default: any list",
+        help="until exactly N devices are Healthy, and their plugin is connected; 0: none; default: any list",
     )
     parser.add_argument(
         "--capacity",
         metavar="N",
         type=int,
         default=None,
-        help="until it has exactly N devices, Healthy or not; they count until the grace period is over",
+        help="until it has exactly N devices, Healthy or not, also during the grace period",
     )
     parser.add_argument(
         "--registrations",
         metavar="N",
         type=int,
         default=None,
-        help="until Register was called N times or more since the kubelet's start, whatever came of it",
+        help="until Register was called at least N times since the kubelet's start, successfully or not",
     )
-    parser.add_argument(
-        "--gone", action="store_true", default=False, help="until no plugin of it, which has been there, is connected"
-    )
+    parser.add_argument("--gone", action="store_true", default=False, help="until a plugin that was connected has gone")
     parser.add_argument("--timeout", metavar="TIME", type=_seconds, default=10.0, help="default: 10s")
     _add_output(parser)
 
@@ -161,7 +159,7 @@ def _add_check_words(parser: argparse.ArgumentParser) -> None:
         "--down", metavar="TIME", type=_seconds, default=10.0, help="how long the kubelet is away; default: 10s"
     )
     parser.add_argument(
-        "--timeout", metavar="TIME", type=_seconds, default=30.0, help="to be back after the restart; default: 30s"
+        "--timeout", metavar="TIME", type=_seconds, default=30.0, help="time to return after the restart; default: 30s"
     )
     parser.add_argument(
         "--ignore",
@@ -283,7 +281,7 @@ def _add_restart_words(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=_seconds,
         default=0.0,
-        help="how long the kubelet is away, its sockets refusing; a real one takes seconds; default: 0s",
+        help="how long the kubelet is away and its sockets refuse; a real one takes seconds; default: 0s",
     )
 
 
@@ -309,23 +307,25 @@ def _add_refuse_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
     _add_times(parser)
     parser.add_argument(
-        "--error", metavar="TEXT", default=None, help="the message of the refusal, whose code is UNKNOWN, as always"
+        "--error", metavar="TEXT", default=None, help="the error message; its code is UNKNOWN, as with a real kubelet"
     )
     parser.add_argument(
-        "--delay", metavar="TIME", type=_seconds, default=0.0, help="before the refusal; long: no answer; default: 0s"
+        "--delay",
+        metavar="TIME",
+        type=_seconds,
+        default=0.0,
+        help="wait before the refusal; if long: no answer; default: 0s",
     )
 
 
 def _add_delay_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
-    parser.add_argument("delay", metavar="TIME", type=_seconds, help="before the plugin is dialled, such as 5s")
+    parser.add_argument("delay", metavar="TIME", type=_seconds, help="wait before the plugin is called, such as 5s")
     _add_times(parser)
 
 
 def _add_times(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--times", metavar="N", type=int, default=1, help="how many calls; 0: no more of them; default: 1"
-    )
+    parser.add_argument("--times", metavar="N", type=int, default=1, help="how many calls; 0: end it; default: 1")
 
 
 def _refuse(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
@@ -361,10 +361,10 @@ def _add_exec_words(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=_seconds,
         default=10.0,
-        help="to wait for the kubelet; 0: do not; default: 10s",
+        help="time to wait for the kubelet; 0: none; default: 10s",
     )
     parser.add_argument(
-        "--end-with-parent", action="store_true", default=False, help="kill the program when the caller has ended"
+        "--end-with-parent", action="store_true", default=False, help="kill the program when the caller ends"
     )
     parser.add_argument(
         "command", metavar="PROGRAM", nargs=argparse.REMAINDER, help="the program and its arguments, after `--`"
@@ -387,32 +387,31 @@ def _exec(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
 ACTIONS = {
     "status": Action("show each resource, its plugin, and which pod holds what", "status", _add_output, _status),
     "wait": Action(
-        "wait until a resource is registered and its devices are listed, or is gone, or until the kubelet itself is"
-        " there; exit code 1 when they are not in time",
+        "wait until a resource is registered with its devices, or is gone, or until the kubelet runs; exit code 1"
+        " after the time limit",
         "wait example.com/gpu --allocatable 4 --timeout 30s",
         _add_wait_words,
         _wait,
     ),
     "exec": Action(
-        "run a program that has this kubelet's directory at /var/lib/kubelet, in a mount namespace of its own: root is"
-        " not needed",
+        "run a program that sees this kubelet's directory at /var/lib/kubelet, in a mount namespace; needs no root",
         "exec -- ./my-plugin --verbose",
         _add_exec_words,
         _exec,
     ),
     "check": Action(
-        "look for what is amiss with plugins, and restart the kubelet to see whether they are back; exit code 1 with"
+        "check plugins for errors, and that they return after a restart of the kubelet; exit code 1 with"
         " each finding and its cure, and when there is no plugin",
         "check example.com/gpu --ignore empty-answer",
         _add_check_words,
         _check,
     ),
-    "events": Action("print what has happened", "events --follow --output json", _add_events_words, _events),
+    "events": Action("print past events", "events --follow --output json", _add_events_words, _events),
     "devices": Action(
         "show each device, its health and its pod", "devices example.com/gpu", _add_resource_and_output, _devices
     ),
     "allocate": Action(
-        "admit a container that asks for devices, and print what the plugin answers; exit code 1 when it is rejected,"
+        "admit a container that requests devices, and print the plugin's answer; exit code 1 if it is rejected,"
         " or no plugin has registered the resource",
         "allocate example.com/gpu 2 --pod train --output json",
         _add_allocate_words,

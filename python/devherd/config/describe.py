@@ -104,11 +104,11 @@ def _is_list(annotation: Any) -> bool:
 
 EXAMPLES: dict[str, str] = {
     "scan": """\
-# Look at the host each 30 seconds when nothing happens.
+# Scan the host every 30 seconds if no event occurs.
 scan: {period: 30s}
 """,
     "health": """\
-# Be slower to trust a device again, and forget one that is gone after an hour.
+# Wait longer before a device is Healthy again, and before a missing one is forgotten.
 health: {recover_after: 10, forget_after: 1h}
 """,
     "health.kernel_log": """\
@@ -120,18 +120,18 @@ health:
       - {name: nic-reset, contains: "NIC Link is Down", pattern: '(?P<bdf>[0-9a-f:.]+): .*NIC Link is Down'}
 """,
     "health.rules": """\
-# Links that train down are no matter on RDMA cards; elsewhere they count when they last.
+# Ignore degraded links of RDMA cards; elsewhere they count after 5 minutes.
 health:
   rules:
     - {match: {vendor: rdma}, reason: link-degraded, action: ignore}
     - {reason: link-degraded, action: unhealthy, after: 5m}
 """,
     "health.xid": """\
-# As NVIDIA's plugin, but for two codes.
+# As NVIDIA's plugin, except for two codes.
 health: {xid: {policy: plugin, 94: ignore, 31: warn}}
 """,
     "health.external": """\
-# A program of your own that is run each minute.
+# Run your own program each minute.
 health:
   external:
     - name: bandwidth
@@ -144,7 +144,7 @@ health:
 kubernetes: {node_condition: true}
 """,
     "node_labels": """\
-# By Node Feature Discovery, without the second set of AMD's names.
+# Through Node Feature Discovery, without AMD's second set of names.
 node_labels: {write: node_feature, omit: "beta.amd.com/*"}
 """,
     "exporter": """\
@@ -175,7 +175,7 @@ vendors: {intel_gpu: {shared_devices: 10, allocation_policy: packed}}
 vendors: {xilinx_fpga: {u30_alloc_unit: device}}
 """,
     "vendors.rdma": """\
-# The ports of one kind of card as a pool for 63 containers.
+# One pool of all ports of a card type, for 63 containers.
 vendors:
   rdma:
     mode: shared
@@ -226,6 +226,7 @@ RARE = frozenset(
         "health.xpumd",
         "health.amd_kfd",
         "health.kernel_log.optional",
+        "ledger.ignore",
         "node_labels.feature_file",
         "vendors.nvidia.cdi_annotation_prefix",
         "vendors.nvidia.cdi_hook_path",

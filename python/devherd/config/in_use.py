@@ -12,19 +12,19 @@ Refusal = Literal["refuse", "wait"]
 
 
 class PreStart(Section):
-    """What must hold before a container with such a device starts, each time that it starts. Without any of it, nothing
-    is asked. A start that is refused fails, and the kubelet tries again, later each time.
+    """Conditions for each start of a container with such a device; without any, nothing is checked. A refused start
+    fails, and the kubelet retries with increasing delay.
     """  # noqa: D205 - what users read
 
     occupied: Refusal | None = None
-    """While a process has the device open, which `ledger.ignore` does not leave out: `refuse` the start, or `wait` for
-    up to 25 s, less the `timeout` of `program`. Not of shared devices. In a pod it needs the component `ledger`.
+    """While a process that is not in `ledger.ignore` has the device open: `refuse` the start, or `wait` for up to 25 s,
+    less the `timeout` of `program`. Not for shared devices. In a pod it needs the component `ledger`.
     """
     unhealthy: Refusal | None = None
-    """The same while the device is Unhealthy: a region of an FPGA that has errors, or is being programmed."""
+    """The same while the device is Unhealthy, such as an FPGA region with errors or being programmed."""
     program: Command | None = None
-    """A program to run, with its arguments: a reset, a proof that the device lives. An exit status other than 0 refuses
-    the start, with what it has printed. docs/health-programs.md says how it runs.
+    """A program with its arguments, such as a reset or a test of the device. An exit status other than 0 refuses the
+    start, with its output as the reason. docs/health-programs.md describes how it runs.
     """
     when: Literal["always", "suspect"] = "always"
     """Whether the program runs each time, or only for a device that has had a finding since it last ended with 0."""
@@ -34,7 +34,8 @@ class PreStart(Section):
 
     @model_validator(mode="after")
     def _has_a_program(self) -> "PreStart":
-        given = next((key for key in ("when", "timeout") if key in self.model_fields_set), None)
+        defaults = type(self).model_fields
+        given = next((key for key in ("when", "timeout") if getattr(self, key) != defaults[key].default), None)
         if given and self.program is None:
             raise WrongValueError(
                 f"`{given}` is about `program`, and there is none", "add `program`, or remove it", at=(given,)
@@ -48,7 +49,7 @@ class PreStart(Section):
 
 
 class Ledger(Section):
-    """Who really holds which device: what the kubelet has given to pods, compared with what processes have open."""
+    """Compares the devices that the kubelet has given to pods with those that processes have open."""
 
     enabled: Switch = False
     """Whether it is kept. In a pod it needs the component `ledger`, which shows devherd the processes of the host."""
@@ -67,6 +68,6 @@ class Ledger(Section):
         "opensm",
         "ibacm",
     ]
-    """Processes that may have any device open, by their names as in /proc/PID/comm, of which the kernel keeps 15
-    characters. Those of devherd never count.
+    """Processes that may have any device open, by their names in /proc/PID/comm, which the kernel cuts to 15
+    characters. devherd's own never count.
     """

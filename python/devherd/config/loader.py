@@ -44,11 +44,11 @@ def what_else(content: Any, text: str, plugin_of: PluginOf) -> Problem | None:
 
 _FIELDS = Config.model_fields
 _OF_THE_CHART = {"config", "configs", "components", "image"}
-"""Keys of the chart's values, of which devherd has none; `resources` both have."""
+"""Keys of the chart's values, of which devherd has none; `resources` and `vendors` both have."""
 
 
 def _is_of_the_chart(content: Mapping[str, Any]) -> bool:
-    return bool(content.keys() & _OF_THE_CHART) and content.keys() & _FIELDS.keys() <= {"resources"}
+    return bool(content.keys() & _OF_THE_CHART) and content.keys() & _FIELDS.keys() <= {"resources", "vendors"}
 
 
 _CONVERT = "convert it with `devherd config import`"

@@ -89,7 +89,7 @@ class HealthRule(Placed):
     match: Match = Match()
     """The devices to which it applies, by their facts; empty: all."""
     optional: Switch = False
-    """Whether a node without such a device is normal; otherwise that is a warning there."""
+    """Whether nodes without such a device are normal; otherwise they get a warning."""
     source: PatternsOrAny = []
     """The sources to which it applies; empty: all."""
     reason: PatternsOrAny = []
@@ -103,7 +103,7 @@ class HealthRule(Placed):
     after: Period | None = None
     """How long it must last before it counts; default: the source's."""
     hold: Period | None = None
-    """The minimum time for which it counts after it was last seen; default: the source's."""
+    """The minimum time that it counts after its last observation; default: the source's."""
     derived = ("name", "place")
 
     @property
@@ -155,11 +155,11 @@ class KernelLogOptions(Section):
     """Whether the kernel log is read, and rules in addition to the shipped ones."""
 
     enabled: Enabled = "auto"
-    """Whether it is read. `auto`: if permitted; otherwise `devherd status` has a note, or a problem if there are rules
-    of your own. `true`: if it is not permitted, that is a problem.
+    """Whether it is read. `auto`: if permitted; otherwise `devherd status` has a note, or a problem if you have rules
+    of your own. `true`: missing permission is a problem.
     """
     optional: list[str] = []
-    """Names of shipped rules to switch on that are off by default; docs/health.md lists them."""
+    """Names of shipped rules to switch on; docs/health.md lists those that are off by default."""
     rules: list[KernelLogRule] = []
     """Rules of your own."""
 
@@ -213,13 +213,13 @@ class External(Placed):
     name: _SourceName
     """The source is called `external-<name>`."""
     match: Annotated[Match, AfterValidator(_names_devices)]
-    """The devices that it may report on; a report without a device is about all of them."""
+    """The devices that it may report on; a report without a device applies to all of them."""
     optional: Switch = False
-    """Whether a node without such a device is normal; otherwise that is a warning there."""
+    """Whether nodes without such a device are normal; otherwise they get a warning."""
     command: Command | None = None
     """The program with its arguments."""
     file: HostPath | None = None
-    """The file, in place of a program."""
+    """The file, instead of a program."""
     interval: Annotated[Duration, Field(ge=SHORTEST_INTERVAL_SECONDS)] | None = None
     """Time between two runs of the program, at least 10 s; default: the program keeps running."""
     timeout: Duration | None = None
@@ -305,18 +305,18 @@ class HealthOptions(Section):
     recover_after: Annotated[Count, Field(ge=1)] = 3
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
-    """How long a vanished device stays listed as Unhealthy with `gone`. One that a pod holds stays for as long as the
-    pod does: the kubelet would call it Healthy in the pod's status.
+    """How long a device that has disappeared stays listed as Unhealthy with `gone`. One that a pod holds stays as
+    long as the pod: otherwise the pod's status would show it as Healthy.
     """
     sources: dict[str, Switch] = {}
-    """Sources that do not read, by name, as docs/health.md lists them: `{rdma-errors: false}`. What they have found is
-    dropped. Without `nvml` the facts that only NVML has are missing, too.
+    """Sources to switch off, by their names in docs/health.md: `{rdma-errors: false}`. Their findings are dropped.
+    Without `nvml`, facts that only NVML has are missing, too.
     """
     breaker: Switch = True
-    """Whether an exporter, a program of yours or a firmware's text is doubted for a minute when it calls most cards of
-    the node bad at once."""
+    """Whether reports of an exporter, of a program of yours or about firmware count only after a minute if they concern
+    most cards of the node at once."""
     flapping: Switch = True
-    """Whether findings that come and go are held for longer."""
+    """Whether findings that come and go last longer each time."""
     kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
     """Rules for findings; the first that matches a finding decides its effect."""
@@ -326,12 +326,13 @@ class HealthOptions(Section):
     amd_exporter: MonitorSocket = "auto"
     """The socket of AMD's metrics exporter; `auto`: the usual one, if it exists; `false`: not used."""
     amd_nic_exporter: MonitorSocket = "auto"
-    """Its socket for AMD's network cards; `auto`: the usual one, if it exists; `false`: not used."""
+    """The socket of AMD's metrics exporter for network cards; `auto`: the usual one, if it exists; `false`: not used.
+    """
     xpumd: MonitorSocket = "auto"
     """The socket of Intel's xpumd; `auto`: the usual one, if it exists; `false`: not used."""
     amd_kfd: Switch = False
-    """Whether resets are read from AMD's driver by `/dev/kfd`. The device then stays open, and while it is open the
-    kernel refuses to change partitions of GPUs: set it to `false` before."""
+    """Whether resets are read from AMD's driver by `/dev/kfd`. The kernel refuses to change GPU partitions while that
+    device is open: set it to `false` first."""
     file_only = frozenset({"sources", "xid", *(source.replace("-", "_") for source in MONITORS)})
     derived = ("monitors", "sources_off")
 
@@ -377,7 +378,7 @@ class KubernetesOptions(Section):
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
     nvidia_pause: Switch = False
-    """Whether NVML is let go of while NVIDIA's driver manager or MIG manager has paused the node's GPU clients, as the
+    """Whether devherd closes NVML while NVIDIA's driver manager or MIG manager pauses the node's GPU clients, as the
     node's labels `nvidia.com/gpu.deploy.client` and `nvidia.com/gpu.deploy.device-plugin` show.
     """
 
@@ -395,7 +396,7 @@ class NodeLabels(Section):
     write: LabelMethod = "none"
     """How they reach the node. `feature_file`: a file that Node Feature Discovery's worker on the node reads;
     `node_feature`: a NodeFeature object, which its master reads; `node`: devherd patches the node itself. With `none`,
-    and after a change, those that devherd has written before are removed.
+    and after a change, devherd removes its earlier labels.
     """
     omit: PatternsOrAny = []
     """Labels to leave out, as globs: `beta.amd.com/*`."""
@@ -412,8 +413,8 @@ class ExporterOptions(Section):
     device_metrics: DeviceMetrics = "physical"
     """Which devices have series of their own. `physical`: each device once, however often it is shared; `all`: every id
     that the kubelet knows, replicas of shared devices included; `faults`: each device once, and only while it has
-    findings (alerts work); `none`: no device (no alert about a single device works). What is counted of a device has
-    its series once with each of them.
+    findings (alerts work); `none`: no device (alerts about single devices do not work). Counters have one series a
+    device with every setting but `none`.
     """
 
 
@@ -421,14 +422,14 @@ class Sharing(Section):
     """One device for several containers, under the ids `<id>::<n>`."""
 
     strategy: Literal["time_slicing", "mps"] = "time_slicing"
-    """How containers share a device: in turns, or through NVIDIA's Multi-Process Service."""
+    """How containers share a device: by time slices, or through NVIDIA's Multi-Process Service."""
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
     """Number of containers that share a device; 1: it is not shared."""
     rename: ResourceName | None = None
     """The resource name of shared devices; default: that of the rule or of the vendor."""
     fail_requests_greater_than_one: Switch | None = None
-    """Whether a container may have only one replica; without replicas only one device, which may be a share of its
-    vendor's plugin (`card0-0`). Default: only with MPS, as in NVIDIA's plugin.
+    """Whether a container may request only one replica or, without replicas, one device or share (`card0-0`). Default:
+    only with MPS, as in NVIDIA's plugin.
     """
     file_only = frozenset({"fail_requests_greater_than_one"})
     derived = ("refuses_more_than_one",)
@@ -450,15 +451,15 @@ class ResourceRule(Placed):
     name: ResourceName | None = None
     """The resource name under which they are advertised; default: the name that their vendor's plugin gives them."""
     optional: Switch = False
-    """Whether a node without such a device is normal: one configuration may serve nodes of several kinds. Otherwise
-    a rule that matches no device of a node is a warning there.
+    """Whether nodes without such a device are normal, as where one configuration serves several kinds of nodes;
+    otherwise they get a warning.
     """
     advertise: Switch = True
     """Whether they are advertised."""
     sharing: Sharing = Sharing()
     preferred: Preference | None = None
-    """Which devices the kubelet is advised to give to a container together: near each other, on as few cards as
-    possible, on as many as possible, or no advice; default: as the vendor's own plugin.
+    """Which devices the kubelet should prefer for one container: near each other, on as few cards as possible, on as
+    many as possible, or no preference; default: as the vendor's plugin.
     """
     pre_start: PreStart = PreStart()
 
@@ -486,8 +487,9 @@ class Config(Section):
     run_dir: AbsolutePath = DEFAULTS.run_dir
     """The directory of the instance's control socket and state."""
     state_dir: AbsolutePath | None = DEFAULTS.state_dir
-    """The directory of what survives a reboot: cordons, lost devices. Default: /var/lib/devherd, or none if `run_dir`
-    is given."""
+    """The directory of files that outlive a reboot: cordons, lost devices. Default: /var/lib/devherd, or none if
+    `run_dir` is given.
+    """
     listen: Listen = DEFAULTS.listen
     """Addresses of metrics, status page and probes: `ADDRESS:PORT` or `unix:/PATH`, separated by commas; empty: not
     served.

@@ -31,7 +31,7 @@ class VendorOptions(Section):
     """Options of every vendor."""
 
     enabled: Enabled = "auto"
-    """Whether its devices are looked for; `true`: it is a problem if none is found."""
+    """Whether its devices are searched for; `true`: finding none is a problem."""
     derived = ("preferred", "preferred_shared")
 
     def native(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class VendorOptions(Section):
 
 
 class RdmaSelectors(Section):
-    """What a device of a pool must be: one of each list that is given."""
+    """What a device of a pool must match: one entry of each given list."""
 
     vendors: list[HexadecimalId] = []
     """PCI vendors, like `15b3`."""
@@ -87,15 +87,15 @@ class RdmaOptions(VendorOptions):
     """RDMA devices."""
 
     mode: Literal["device", "shared", "sriov"] = "device"
-    """What is advertised: RDMA devices, pools as k8s-rdma-shared-dev-plugin has them, or PCI functions as
-    sriov-network-device-plugin has them.
+    """What is advertised: RDMA devices, pools as by k8s-rdma-shared-dev-plugin, or PCI functions as by
+    sriov-network-device-plugin.
     """
     shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
-    """How many containers share a device, in `mode: device`; 0: it goes to one at a time."""
+    """How many containers share a device, in `mode: device`; 0: one at a time."""
     pools: list[RdmaPool] = []
     """The pools of `mode: shared`."""
     device_info_dir: HostPath = Path("/var/run/k8s.cni.cncf.io/devinfo/dp")
-    """The directory on the host in which Multus looks for what is known of a function, in `mode: sriov`."""
+    """The directory on the host from which Multus reads the details of a function, in `mode: sriov`."""
 
     def native(self) -> dict[str, Any]:
         """The options that the scan core needs."""
@@ -139,16 +139,16 @@ class IntelFpgaOptions(VendorOptions):
     """Intel FPGAs: options of Intel's FPGA plugin."""
 
     mode: Literal["af", "region", "regiondevel"] = "af"
-    """What is advertised: accelerator functions, regions to be programmed, or regions with their management node."""
+    """What is advertised: accelerator functions, programmable regions, or regions with their management node."""
 
 
 class Imex(Section):
-    """IMEX channels that every container gets; the vendor's plugin knows channel 0 only."""
+    """IMEX channels that every container gets; the vendor's plugin supports only channel 0."""
 
     channel_ids: list[Annotated[Count, Field(ge=0, le=2047)]] = []
     """Their numbers."""
     required: Switch = False
-    """Whether a GPU cannot be advertised where a channel is missing."""
+    """Whether GPUs are advertised only if all channels exist."""
 
 
 def _as_list(value: Any) -> Any:
@@ -172,15 +172,15 @@ class NvidiaOptions(VendorOptions):
     in annotations or in the kubelet's own field.
     """
     device_id_strategy: Literal["uuid", "index"] = "uuid"
-    """By what the runtime is given the devices."""
+    """How the runtime identifies the devices."""
     pass_device_specs: Switch = False
-    """Whether the kubelet is given the device nodes as well, for its CPU manager."""
+    """Whether the kubelet also gets the device nodes, for its CPU manager."""
     driver_root: HostPathText = "/"
     """Where the driver's libraries are on the host."""
     dev_root: HostPathText | None = None
-    """Where the device nodes are on the host; without a value in the driver root."""
+    """Where the device nodes are on the host (default: the driver root)."""
     cdi_annotation_prefix: str = "cdi.k8s.io/"
-    """What the annotation of `cdi-annotations` begins with."""
+    """The prefix of the annotation of `cdi-annotations`."""
     cdi_hook_path: HostPathText = "/usr/bin/nvidia-ctk"
     """The program on the host that CDI hooks run."""
     gdrcopy_enabled: Switch = False
@@ -194,8 +194,8 @@ class NvidiaOptions(VendorOptions):
     shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
     """Whether replicas for a container come from as many GPUs as possible, or from as few."""
     device_discovery_strategy: Literal["auto", "nvml", "procfs", "tegra"] = "auto"
-    """How GPUs are found. `procfs`: NVML is never called; MIG devices are then given by their nodes, under
-    `mig_strategy: single` only.
+    """How GPUs are found. `procfs`: NVML is never called; MIG devices are then given by their nodes, and only
+    with `mig_strategy: single`.
     """
     passthrough: Switch = False
     """Whether GPUs under vfio-pci are offered to virtual machines, as `nvidia.com/GH100_H100_SXM5_80GB`, and vGPUs
@@ -204,7 +204,7 @@ class NvidiaOptions(VendorOptions):
     """
     keep_open: Switch = True
     """Whether GPUs stay open while they are watched, so that NVML's events count at once. `false`: they are opened
-    every 30 s for a look, so that devherd does not prevent a reset, sleep or another driver.
+    briefly every 30 s, so that devherd does not prevent a reset, sleep or another driver.
     """
     imex: Imex = Imex()
 
@@ -229,7 +229,7 @@ class AmdOptions(VendorOptions):
     """Whether every GPU and partition is `amd.com/gpu`, or partitions are named by kind, `amd.com/cpx_nps4`."""
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
     """Who uses the GPUs: containers (amdgpu), or virtual machines by virtual functions (gim) or whole GPUs (vfio-pci);
-    `auto`: as the driver that is loaded has it.
+    `auto`: by the loaded driver.
     """
 
     def native(self) -> dict[str, Any]:
@@ -245,8 +245,8 @@ class IntelGpuOptions(VendorOptions):
     allocation_policy: Literal["none", "balanced", "packed"] = "none"
     """Whether a container's shares come from as many cards as possible, or from as few."""
     monitoring: Literal[True, False, "single", "split"] = False
-    """Whether there is a resource with the nodes of all cards: `gpu.intel.com/monitoring` with `true` or `single`, one
-    for each driver with `split`.
+    """Whether a resource with the nodes of all cards is advertised: `gpu.intel.com/monitoring` with `true` or
+    `single`, one for each driver with `split`.
     """
     allow_ids: list[PciDeviceId] = []
     """PCI device ids of the cards that are advertised; empty: all."""
@@ -310,7 +310,7 @@ class GenericPath(Section):
     path: MountedPath
     """Its path on the host; a glob makes one device of each match."""
     mount_path: Annotated[OptionalPath, Field(alias="mountPath")] = ""
-    """Its path in the container; without it, that on the host."""
+    """Its path in the container (default: the path on the host)."""
     type: Literal["Device", "Mount"] = "Device"
     """Whether it is a device node, or a file or directory to be mounted."""
     permissions: Permissions = "mrw"
@@ -318,9 +318,9 @@ class GenericPath(Section):
     read_only: Annotated[Switch, Field(alias="readOnly")] = False
     """Whether a mount is read-only."""
     limit: Times = 1
-    """How many devices the path makes of each match."""
+    """How many devices each match becomes."""
     optional: Switch = False
-    """Whether the group is also there without it."""
+    """Whether the group is still created when this path is missing."""
 
 
 class GenericUsb(Section):
@@ -331,7 +331,7 @@ class GenericUsb(Section):
     product: HexadecimalId
     """Id of its product."""
     serial: str | None = None
-    """Its serial number; without it, any."""
+    """Its serial number (default: any)."""
 
 
 class GenericGroup(Section):
@@ -344,7 +344,7 @@ class GenericGroup(Section):
     usb: list[GenericUsb] = []
     """USB devices."""
     separate: Switch = False
-    """Whether each USB device is a device of its own; generic-device-plugin always makes one of all."""
+    """Whether each USB device is a separate device; generic-device-plugin always makes one device of all."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> "GenericGroup":
@@ -369,4 +369,4 @@ class GenericDevice(Section):
     name: ResourceName
     """Its resource name."""
     groups: Annotated[list[GenericGroup], Field(min_length=1)]
-    """What makes a device of it; each group makes some."""
+    """The paths or USB devices that make its devices."""

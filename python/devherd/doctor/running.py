@@ -103,7 +103,7 @@ def judge(found: Instance) -> Iterator[Line]:
 def _of_the_herd(herd: Herd) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
-        yield problem(TOPIC, what, "mend the file (`devherd config check FILE`) and reload: `devherd ctl update`")
+        yield problem(TOPIC, what, "correct the file (`devherd config check FILE`) and reload: `devherd ctl update`")
     for address in filter(lambda address: address.refusal, herd.addresses()):
         yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
     yield from _of_the_processes(herd)

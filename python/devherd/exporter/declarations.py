@@ -60,7 +60,7 @@ DEVICE_WARNING = Observed(
 )
 DEVICE_FINDING = Observed(
     "devherd_device_finding",
-    "1 for each finding that a health source holds against the device; action says what the finding does.",
+    "1 for each finding of a health source about the device; action is its effect.",
     (*DEVICE, "source", "reason", "action"),
 )
 DEVICE_INFO = Observed(
@@ -87,21 +87,21 @@ _KIND = (*DEVICE, "kind")
 DEVICE_COUNTS = {
     "ecc-errors": Observed(
         "devherd_device_ecc_errors",
-        "Number of memory errors in the life of the card that the device is on, by kind: corrected, uncorrected.",
+        "Number of memory errors in the card's lifetime, by kind: corrected, uncorrected.",
         _KIND,
         "counter",
     ),
     "remapped-rows": Observed(
         "devherd_device_remapped_rows",
-        "Number of rows of the card's memory that were replaced, by the kind of the errors in them.",
+        "Number of remapped rows of the card's memory, by kind of error.",
         _KIND,
     ),
     "inactive-remapped-rows": Observed(
         "devherd_device_inactive_remapped_rows",
-        "Number of replacements of rows of the card's memory that are not in use, by the kind of the errors in them.",
+        "Number of remappings of memory rows that are not active, by kind of error.",
         _KIND,
     ),
-    "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", DEVICE),
+    "retired-pages": Observed("devherd_device_retired_pages", "Number of retired pages of the card's memory.", DEVICE),
     "pcie-replays": Observed(
         "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", DEVICE, "counter"
     ),
@@ -118,7 +118,7 @@ DEVICE_COUNTS = {
     ),
     "clocks-lowered": Observed(
         "devherd_device_clocks_lowered",
-        "1 for each kind of reason for which the GPU's clocks were lowered at the last look, 0 for each other.",
+        "1 for each reason for which the GPU's clocks were lowered at the last check, 0 for the others.",
         _KIND,
     ),
     "pci-errors": Observed(
@@ -130,7 +130,7 @@ DEVICE_COUNTS = {
     ),
     "rdma-errors": Observed(
         "devherd_device_rdma_errors",
-        "Number of errors and lost packets that a port of the RDMA device has counted, by the kernel's word for them.",
+        "Number of errors and lost packets that a port of the RDMA device has counted, by the kernel's name.",
         (*DEVICE, "port", "kind"),
         "counter",
     ),
@@ -149,7 +149,7 @@ SCAN_PROBLEMS = Observed(
 )
 SCAN_PROBLEM_INFO = Observed(
     "devherd_scan_problem_info",
-    "Where the last scan met a problem, as labels; always 1. The first 50 problems are listed.",
+    "Place of a problem of the last scan, as labels; always 1. The first 50 problems are listed.",
     ("vendor", "device", "path"),
 )
 LAST_SCAN = Observed(
@@ -158,12 +158,12 @@ LAST_SCAN = Observed(
 
 SOURCE_UP = Observed(
     "devherd_health_source_up",
-    "1 if the source of health findings can look at its devices, 0 if it fails; devices keep its earlier findings.",
+    "1 if the source of health findings works, 0 if it fails; devices keep its earlier findings.",
     ("source",),
 )
 SOURCE_LAST_REPORT = Observed(
     "devherd_health_source_last_report_timestamp_seconds",
-    "Unix time at which the source of health findings last looked, in seconds.",
+    "Unix time of the last report of the source of health findings, in seconds.",
     ("source",),
 )
 
@@ -174,7 +174,7 @@ REGISTERED = Observed(
 )
 REGISTRATION_STATE = Observed(
     "devherd_registration_state",
-    "1 for the state that the resource's registration with the kubelet is in, 0 for each other state.",
+    "1 for the current state of the resource's registration with the kubelet, 0 for the others.",
     (*_RESOURCE, "state"),
 )
 STREAMS = Observed(
@@ -216,7 +216,7 @@ RELOAD_FAILURES = Observed(
 )
 LAST_RELOAD_SUCCESSFUL = Observed(
     "devherd_config_last_reload_successful",
-    "1 if the last reload of the configuration succeeded, 0 if it was refused and the one before it stays in force.",
+    "1 if the last reload of the configuration succeeded, 0 if it was refused and the previous one stays in force.",
 )
 LAST_RELOAD_SUCCESS = Observed(
     "devherd_config_last_reload_success_timestamp_seconds",

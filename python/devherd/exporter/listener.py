@@ -160,7 +160,7 @@ class Listener:
     def _unserved(self, waiting: _Unbound) -> Address:
         if self._encryption.is_missing and not waiting.address.startswith(UNIX):
             refusal = f"the certificates cannot be used: {self._encryption.refusal}"
-            return Address(address=waiting.address, refusal=refusal, cure="mend the file that it names")
+            return Address(address=waiting.address, refusal=refusal, cure="correct the file that it names")
         return Address(address=waiting.address, refusal=waiting.refusal, cure=waiting.cure)
 
     def move_to(self, addresses: Sequence[str], *, anew: bool = False) -> None:

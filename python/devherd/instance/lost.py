@@ -1,7 +1,7 @@
 """Lost devices, as status, page, API and commands show them: found by what people know of them, as a line, as JSON."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from devherd.proto import health_pb2
@@ -31,6 +31,24 @@ def line(device: health_pb2.LostDevice) -> str:
     found = ", ".join(sorted({finding.reason for finding in device.findings}))
     before = f", found before: {found}" if found else ""
     return f"{device.resource_name} {device.device} is missing since {since}{was}{held}{before}"
+
+
+def explanation(device: Json) -> Iterator[str]:
+    """The lines of `devherd explain` about a device of `lost_json`."""
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(device["since"]))
+    away = duration(max(0.0, time.time() - device["since"]))
+    yield f"{device['resource']} {device['device']} is lost: no scan has found it since {since}, {away} ago"
+    if device["model"]:
+        yield f"  model:       {device['model']}"
+    places = (("", device["pci_address"]), ("slot ", device["slot"]), ("serial ", device["serial"]))
+    yield f"  was at:      {', '.join(f'{word}{value}' for word, value in places if value) or 'unknown'}"
+    yield f"  last held by: {', '.join(device['last_held_by']) or 'no pod, as far as is known'}"
+    listed = "yes, Unhealthy" if device["is_listed"] else "not any more"
+    yield f"  kubelet's list: {listed}"
+    for finding in device["findings"]:
+        read = f"; {finding['file']}: {finding['value']}" if finding["file"] else ""
+        yield f"  before:      {finding['reason']}, by source {finding['source']}: {finding['detail']}{read}"
+    yield f"  ends:        when it is back, or by `devherd forget {device['device']}`"
 
 
 def lost_json(devices: Sequence[health_pb2.LostDevice]) -> list[Json]:

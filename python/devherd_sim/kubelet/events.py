@@ -30,7 +30,7 @@ Kind = Literal[
 ]
 
 KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
-    "started": ("the kubelet takes registrations; `removed`: the sockets that it has removed", ("removed",)),
+    "started": ("the kubelet accepts registrations; `removed`: the sockets that it has removed", ("removed",)),
     "stopped": ("the kubelet has stopped", ()),
     "register-called": ("a plugin has called Register; another event has the outcome", ("endpoint",)),
     "registered": ("a plugin is registered", ("endpoint",)),
@@ -38,9 +38,9 @@ KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "Register was refused; `socket`: the path that `endpoint` makes; `socket_exists`: if something is there",
         ("error", "endpoint", "socket", "socket_exists"),
     ),
-    "register-abandoned": ("the call of Register ended before the answer: the plugin or the kubelet", ("endpoint",)),
-    "list": ("a list of devices has come: how many of them", ("healthy", "unhealthy")),
-    "doubtful": ("a problem that a kubelet says nothing of; `check`: the finding of that name", ("problem", "check")),
+    "register-abandoned": ("the call of Register ended before the answer, by plugin or kubelet", ("endpoint",)),
+    "list": ("a list of devices has arrived, with these numbers", ("healthy", "unhealthy")),
+    "doubtful": ("a problem that a kubelet does not report; `check`: the finding's name", ("problem", "check")),
     "stream-ended": ("ListAndWatch has ended", ("error", "socket")),
     "disconnected": ("the kubelet has dropped the plugin: nothing is allocatable", ()),
     "forgotten": ("no plugin has registered within the grace period: the resource is removed", ()),

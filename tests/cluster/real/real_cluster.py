@@ -115,13 +115,13 @@ class RealCluster(WholeNode):
 
     def compare(self, config):
         """Apply the comparison of deploy/kubernetes with this configuration, beside what is there."""
-        self._apply(config, "../kubernetes/compare", (), "1", name="devherd-compare")
+        self._apply(config, "../kubernetes/compare", (), "1", directory="compare")
 
-    def _apply(self, config, resource, components, tag, name="devherd"):
+    def _apply(self, config, resource, components, tag, directory="pool"):
         place = self.directory / "deploy"
         if not place.exists():
             shutil.copytree(_KUBERNETES, place / "kubernetes")
-        pool = place / name
+        pool = place / directory
         pool.mkdir(exist_ok=True)
         (pool / "config.yaml").write_text(yaml.safe_dump(config))
         kustomization = {
@@ -131,7 +131,7 @@ class RealCluster(WholeNode):
             "resources": [resource],
             "components": [f"../kubernetes/components/{component}" for component in components],
             "images": [{"name": "registry.example.com/devherd", "newName": "localhost/devherd", "newTag": tag}],
-            "configMapGenerator": [{"name": name, "behavior": "replace", "files": ["config.yaml"]}],
+            "configMapGenerator": [{"name": "devherd", "behavior": "replace", "files": ["config.yaml"]}],
         }
         (pool / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         self.kubectl("apply", "-k", pool)

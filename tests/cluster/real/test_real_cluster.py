@@ -10,7 +10,7 @@ from figures import PodsAllTheTime, Watched, note, timed
 from real_cluster import pod_spec
 
 FPGA = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
-QUICK = {"scan": {"period": "1s"}, "health": {"recover_after": 1}}
+QUICK = {"scan": {"period": "1s"}, "health": {"recover_after": 1, "forget_after": "10s"}}
 NO_DRIVER = "No such device or address"
 """What a device says that a container may open, and that has no driver."""
 FORBIDDEN = "Operation not permitted"
@@ -90,6 +90,48 @@ def test_a_device_that_fails_and_recovers_is_seen_in_the_node_and_in_the_pod(clu
     cluster.until_allocatable_in_status(FPGA, 4)
     cluster.control_plane.until_health(name, {FPGA: {port: "Healthy"}})
     assert cluster.control_plane.until_running(name) == [("main", container, 0)]
+
+
+LONGER_THAN_LISTED_SECONDS = 30
+TAKE_OUT = """\
+set -e
+function=$(readlink -f /sys/class/fpga_region/region*/{port}/../../..)
+card=${{function%/*}}
+address=${{function##*/}}
+links=$(find /sys/class /sys/bus /sys/dev -lname "*$address*")
+tar -cf /tmp/card.tar -C / "${{card#/}}" $(for link in $links; do echo "${{link#/}}"; done)
+rm -rf $links "$card"
+"""
+"""Takes the card of a port off the bus, and keeps it in an archive."""
+
+
+def test_a_card_that_is_lost_under_a_running_pod_is_unhealthy_in_its_status_for_as_long_as_it_runs(cluster, pod):
+    """Defect: the kubelet called it Healthy as soon as it had left the list, after `forget_after`."""
+    name = pod({FPGA: 1})
+    [port] = ports(cluster, name)
+    cluster.run("sh", "-c", TAKE_OUT.format(port=port))
+    try:
+        cluster.control_plane.until_health(name, {FPGA: {port: "Unhealthy"}})
+        until = time.monotonic() + LONGER_THAN_LISTED_SECONDS
+        while time.monotonic() < until:
+            assert cluster.control_plane.health(name) == {FPGA: {port: "Unhealthy"}}
+            time.sleep(0.5)
+        [lost] = json.loads(cluster.devherd("status", "--output", "json"))["lost"]
+        assert (lost["device"], lost["last_held_by"], lost["is_listed"]) == (port, [f"default/{name}"], True)
+        cluster.kubectl("delete", "pod", name, "--force", "--wait=true")
+        cluster.eventually(
+            lambda: (
+                [each["is_listed"] for each in json.loads(cluster.devherd("status", "--output", "json"))["lost"]]
+                == [False]
+            ),
+            "it leaves the list, and is remembered",
+            60,
+        )
+        assert port in cluster.devherd("status")
+    finally:
+        cluster.run("tar", "-xf", "/tmp/card.tar", "-C", "/")
+    cluster.until_allocatable_in_status(FPGA, 4)
+    assert json.loads(cluster.devherd("status", "--output", "json"))["lost"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -255,7 +297,7 @@ def test_a_comparison_says_what_differs_from_the_plugins_of_today_and_is_ready_w
     waiting = ("-n", "devherd", "rollout", "status", "daemonset/devherd-compare")
     with pytest.raises(OSError, match="timed out"):
         cluster.kubectl(*waiting, "--timeout=5s")
-    sample.popen.terminate()
+    sample.stop()
     cluster.kubectl(*waiting, "--timeout=180s")
     cluster.eventually(lambda: "Nothing differs" in said(), "it says that nothing differs", 90)
     cluster.kubectl("-n", "devherd", "delete", "daemonset/devherd-compare", "--wait=true")
