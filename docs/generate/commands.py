@@ -27,50 +27,50 @@ option, environment, file, default. Every command accepts all of them; its secti
 def page() -> str:
     """The page."""
     every = list(references())
-    commands = (one for one in every if not one.is_action)
+    commands = [one for one in every if not one.is_action]
     listed = table(("command", "does"), ((f"[`{one.name}`](#{_anchor(one)})", one.summary) for one in commands))
     codes = table(("exit code", "means"), ((str(code), text) for code, text in EXIT_CODES.items()))
-    body = "".join(line for one in every for line in _section(one, _known(one, every)))
+    actions = [one for one in every if one.is_action]
+    body = "".join(line for one in commands for line in _section(one, actions))
     exits = f"## Exit codes\n\n{codes}\n`devherd ctl` ends with the codes of supervisorctl.\n\n"
-    common = table(("option", "means"), map(_row, common_options()))
-    return f"{_HEAD}{listed}\n{exits}{_COMMON}{common}{body}"
+    return f"{_HEAD}{listed}\n{exits}{_COMMON}{''.join(map(_item, common_options()))}{body}"
 
 
 def _anchor(command: Reference) -> str:
     return f"devherd-{command.name.replace(' ', '-')}"
 
 
-def _known(command: Reference, every: list[Reference]) -> list[Option]:
-    """The options that are described elsewhere: the common ones and, for an action, those of its command."""
-    parents = (one for one in every if command.is_action and command.name.startswith(f"{one.name} "))
-    return [*common_options(), *(option for parent in parents for option in parent.options)]
-
-
-def _section(command: Reference, known: list[Option]) -> Iterator[str]:
+def _section(command: Reference, actions: list[Reference]) -> Iterator[str]:
+    common = common_options()
     yield f"\n## devherd {command.name}\n\n"
-    yield from _prose(command.description)
-    yield f"`{command.usage}`\n"
-    rows = [_row(option) for option in [*command.arguments, *command.options] if option not in known]
-    if rows:
-        yield f"\n{table(('option', 'means'), rows)}"
-    shared = [option for option in command.options if option in known and option.is_common]
-    if len(shared) + 1 == len(known):
+    yield from _prose(command)
+    yield f"`{command.usage}`\n\n"
+    yield from (_item(option) for option in [*command.arguments, *command.options] if option not in common)
+    shared = [option for option in command.options if option in common and option.is_common]
+    if len(shared) + 1 == len(common):
         yield "\nCommon options: all.\n"
     elif names := [f"`{option.words[0]}`" for option in shared]:
         yield f"\nCommon options: {', '.join(names)}.\n"
+    if of_command := [one for one in actions if one.name.startswith(f"{command.name} ")]:
+        yield f"\nActions; `devherd {command.name} ACTION --help` has the options of each:\n\n"
+        yield from (f"* `{one.name.removeprefix(command.name).strip()}`: {one.summary}\n" for one in of_command)
     if command.example:
         yield f"\nExample: `{command.example}`\n"
 
 
-def _prose(text: str) -> Iterator[str]:
-    """Paragraphs; of indented lines, which are commands, a list; as it is, what is indented further."""
-    for paragraph in text.split("\n\n"):
+def _prose(command: Reference) -> Iterator[str]:
+    """Paragraphs; of indented lines, which are commands, a list. A longer list is in the command's help alone."""
+    for paragraph in command.description.split("\n\n"):
         if "\n    " in paragraph:
-            yield f"```text\n{paragraph}\n```\n\n"
+            yield f"`devherd help {command.name}` lists them.\n\n"
         elif paragraph.startswith("  "):
             yield "".join(f"* `{' '.join(line.split())}`\n" for line in paragraph.split("\n")) + "\n"
         else:
             yield f"{paragraph}\n\n"
+
+
+def _item(option: Option) -> str:
+    return "* {}: {}\n".format(*_row(option))
 
 
 def _row(option: Option) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """docs/health.md: what the registry of health sources says, and health.toml."""
 
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +21,9 @@ HERE = Path(__file__).parent
 UNKNOWN = "what health.toml does not say"
 RECOVER_AFTER = 3
 """The default of `health.recover_after`."""
+
+RESTART = "rebinding its driver, removing and re-adding it, a reboot"
+"""The three kinds of evidence that a device was started again, as they are listed together."""
 
 HEAD = """\
 # Health
@@ -46,8 +50,10 @@ A poll happens each `health.poll`, by default each second. Not every source read
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
 Reads that are not due at each poll are spread over the cards. A file with a finding is read at each poll until the
-finding ends. Conditions end after several good polls, events as their table says. For a vendor's monitor each answer
-counts as one poll.
+finding ends.
+
+Conditions end after several good polls, events as listed below. For a vendor's monitor each answer counts as one poll.
+"A restart" is short for: its driver is bound again, the device is removed and added again, or the node reboots.
 """
 
 XIDS_HEAD = """\
@@ -113,14 +119,15 @@ def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
     for reason, meaning in meanings.items():
         rows.append((f"`{reason}`", *_row(source, reason, meaning)))
         for values, one in _by_meaning(meaning.by_value):
-            shown = replace(one, threshold="one of [these Xids](#xids)") if reason == XID else one
-            rows.append((f"`{reason}`: {values}", *_row(source, reason, shown)))
-    return table(("reason", "action", "raised when", "ends by"), rows)
+            shown = replace(one, threshold="it is one of [these Xids](#xids)") if reason == XID else one
+            rows.append((f"`{reason}` ({values})", *_row(source, reason, shown)))
+    return "".join(f"* {shown}: **{action}** when {when}. End: {end}.\n" for shown, action, when, end in rows)
 
 
 def _xids() -> str:
     """The names in NVIDIA's catalogue, by code."""
-    return table(("Xid", "name"), ((str(code), f"`{xid.name}`") for code, xid in sorted(XIDS.items())))
+    names = "; ".join(f"{code} `{xid.name}`" for code, xid in sorted(XIDS.items()))
+    return f"{textwrap.fill(names, 118, break_long_words=False, break_on_hyphens=False)}.\n"
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
@@ -131,14 +138,20 @@ def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]
         alike.setdefault(same, {})[value] = meaning
     for meanings in alike.values():
         thresholds = dict.fromkeys(meaning.threshold for meaning in meanings.values())
-        yield ", ".join(meanings), replace(next(iter(meanings.values())), threshold="; ".join(thresholds))
+        values = sorted(meanings, key=int) if all(value.isdigit() for value in meanings) else list(meanings)
+        yield ", ".join(values), replace(next(iter(meanings.values())), threshold="; ".join(thresholds))
 
 
 def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
     held = Held(Finding(source=source, reason=reason), meaning, 0.0, 0.0, 0.0, 0.0, "")
     after = f", for {meaning.after:g} s" if meaning.after else ""
     new = "; only a warning if it was already set at the first poll" if meaning.only_when_new else ""
-    end = verdicts.way_back(held, RECOVER_AFTER).replace(" in a row", "")
+    end = (
+        verdicts.way_back(held, RECOVER_AFTER)
+        .replace(" in a row", "")
+        .replace(RESTART, "a restart")
+        .replace(RESTART.replace(", a", " or a"), "a restart")
+    )
     return meaning.action, f"{meaning.threshold}{after}{new}", end
 
 

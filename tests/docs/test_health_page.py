@@ -14,4 +14,4 @@ def test_every_source_and_every_reason_is_on_the_page():
     known = tomllib.loads((ROOT / "docs" / "generate" / "health.toml").read_text())["looks_at"]
     page = PAGE.read_text()
     assert {source for source, _ in MEANINGS} - known.keys() == set()
-    assert [reason for _, reason in MEANINGS if f"| `{reason}` |" not in page] == []
+    assert [reason for _, reason in MEANINGS if f"\n* `{reason}`: **" not in page] == []

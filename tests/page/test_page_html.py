@@ -15,7 +15,7 @@ from devherd.exporter.status_page.resources import MOST_RESOURCES
 from devherd.exporter.status_page.view import View
 from devherd.history import Event
 from devherd.instance.read import Herd
-from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
+from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, LostDevice, SourceState, Verdict
 from devherd.proto.spool_pb2 import (
     Address,
     Child,
@@ -454,3 +454,24 @@ def test_the_address_says_what_is_shown(query, view):
     """And what makes no sense in it is ignored."""
     assert View.of_query(query) == view
     assert View.of_query(view.query[1:]) == view
+
+
+def test_a_lost_device_reddens_the_page_and_has_a_row_with_all_that_helps_to_find_it():
+    """Every device that is listed is Healthy: nothing else would say that one is missing."""
+    lost = LostDevice(
+        resource_name="nvidia.com/gpu",
+        device="GPU-9",
+        since_timestamp_seconds=1_700_000_000,
+        pci_address="0000:83:00.0",
+        slot="7",
+        serial="1565023018293",
+        pods=["default/train"],
+        findings=[Held(source="xid", reason="xid")],
+    )
+    page = page_of(Herd([Offer(name="nvidia.com/gpu", vendor="nvidia", devices=[Device(id="GPU-1")])], lost=[lost]))
+    section = page.of_sections["lost"]
+    for text in ("GPU-9", "0000:83:00.0", "7", "1565023018293", "default/train", "xid", "devherd forget DEVICE"):
+        assert text in section
+    assert "nvidia.com/gpu: 1 device missing" in page.texts
+    assert any(text.endswith(", 1 missing") for text in page.texts)
+    assert "Unhealthy" in page.texts

@@ -1,8 +1,8 @@
-"""Compare what the kubelet has from the plugins of today with what devherd would offer. Nothing is registered.
+"""Compare the devices that present plugins give the kubelet with those that devherd would offer; register nothing.
 
-The host is scanned once, as `devherd scan` does; the kubelet is asked by its PodResources API for the allocatable
-devices of every plugin. Each difference has its reason and, where one exists, the key of the configuration that removes
-it. What devherd finds against devices that the kubelet calls Healthy is listed, too.
+It scans the host once, as `devherd scan` does, and asks the kubelet's PodResources API for the allocatable devices of
+every plugin. Each difference has its reason and, if one exists, the key of the configuration that removes it. Findings
+of devherd about devices that the kubelet considers Healthy are listed, too.
 
 Exit code: 0 if nothing differs, 1 if something does, 4 if no kubelet answers.
 """
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every",
         metavar="SECONDS",
         type=int,
-        help="stay, compare again and again, and print what has changed: for a pod",
+        help="keep running, compare again at this interval and print changes: for a pod",
     )
 
 

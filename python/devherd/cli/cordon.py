@@ -150,11 +150,11 @@ def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_forget(arguments: argparse.Namespace) -> int:
-    """Miss a lost device no longer: status, page and metrics do not show it any more.
+    """Forget a lost device: remove it from status, page and metrics.
 
-    A device that was offered and that no scan finds any more is lost. It is remembered, also over a reboot, until it is
-    back or this command names it. While a pod holds it, it stays in the kubelet's list, Unhealthy. The command works
-    without a running instance, too.
+    A device is lost if it was offered and scans no longer find it. devherd remembers it, even after a reboot, until
+    it returns or this command removes it. While a pod holds it, it stays in the kubelet's list, Unhealthy. The
+    command also works without a running instance.
     """
     if bool(arguments.device) == arguments.all:
         raise UsageError("what to forget is not clear", "one device or `--all`", "see `devherd status`")

@@ -28,7 +28,8 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
 def run_node(arguments: argparse.Namespace) -> int:
     """Write a simulated host tree below a directory: sys/, proc/ and dev/ as the kernels lay them out.
 
-    A spec is the name of a preset (`--list`) or a YAML file; `--describe` explains its keys, `--schema` is for editors:
+    A spec is the name of a preset (`--list`) or a YAML file; `--describe` explains its keys, `--schema` is for editors.
+    Its sections:
 
       preset: fpga-8                 # start from a preset; every section is optional and replaces the preset's
       fpga:                          # one group of equal cards, or a list of groups

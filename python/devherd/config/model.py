@@ -306,7 +306,8 @@ class HealthOptions(Section):
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
     """How long a device that has disappeared stays listed as Unhealthy with `gone`. One that a pod holds stays as
-    long as the pod: otherwise the pod's status would show it as Healthy.
+    long as the pod: otherwise the pod's status would show it as Healthy. After that it counts as lost until it is back
+    or `devherd forget` names it.
     """
     sources: dict[str, Switch] = {}
     """Sources to switch off, by their names in docs/health.md: `{rdma-errors: false}`. Their findings are dropped.

@@ -40,7 +40,7 @@ def pod(cluster):
 
     yield create
     for name in names:
-        cluster.kubectl("delete", "pod", name, "--force", "--wait=true")
+        cluster.kubectl("delete", "pod", name, "--force", "--wait=true", "--ignore-not-found")
 
 
 def ports(cluster, pod):
@@ -96,11 +96,10 @@ LONGER_THAN_LISTED_SECONDS = 30
 TAKE_OUT = """\
 set -e
 function=$(readlink -f /sys/class/fpga_region/region*/{port}/../../..)
-card=${{function%/*}}
 address=${{function##*/}}
 links=$(find /sys/class /sys/bus /sys/dev -lname "*$address*")
-tar -cf /tmp/card.tar -C / "${{card#/}}" $(for link in $links; do echo "${{link#/}}"; done)
-rm -rf $links "$card"
+tar -cf /tmp/card.tar -C / "${{function#/}}" $(for link in $links; do echo "${{link#/}}"; done)
+rm -rf $links "$function"
 """
 """Takes the card of a port off the bus, and keeps it in an archive."""
 

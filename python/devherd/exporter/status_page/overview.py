@@ -54,14 +54,15 @@ def devices(number: int) -> str:
 def headline(herd: Herd) -> str:
     """Registration and health of all resources in one sentence."""
     if not herd.resources:
-        return "no devices"
+        return f"no devices, {len(herd.lost):,} missing" if herd.lost else "no devices"
     waiting = sum(not herd.registration(resource.name).registered for resource in herd.resources)
     every = sum(map(count, herd.resources), Count())
     registered = (
         f"{waiting} of {len(herd.resources)} resources not registered" if waiting else "all resources registered"
     )
     number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (every.total, "healthy")
-    return f"{registered}, {number:,} of {devices(every.total)} {word}"
+    missing = sum(not device.is_listed for device in herd.lost)
+    return f"{registered}, {number:,} of {devices(every.total)} {word}" + (f", {missing:,} missing" if missing else "")
 
 
 def troubles(herd: Herd) -> Sequence[Trouble]:
