@@ -71,6 +71,7 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
         "source_complaints": {source.source: list(source.complaints) for source in sources if source.complaints},
         "rule": device.rule or None,
         "allocated": _holders(allocations, resource.name, device),
+        "open_by": _open_by(herd.ledger, key),
         "facts": _facts(settings, key),
     }
 
@@ -149,6 +150,8 @@ def _lines(explanation: dict[str, Any]) -> Iterator[str]:
         yield f"  card:        {explanation['card']}"
     yield f"  chosen by:   {explanation['rule'] or 'unknown'}"
     yield f"  held by:     {_held_by(explanation['allocated'])}"
+    if explanation["open_by"] is not None:
+        yield f"  open by:     {_processes(explanation['open_by'])}"
     if explanation["not_examined"]:
         yield f"  not examined: {explanation['not_examined']}"
     yield from _source_lines(explanation)
@@ -175,6 +178,23 @@ def _held_by(holders: list[dict[str, str]] | None) -> str:
         return "unknown, the kubelet cannot be asked"
     named = (f"{holder['namespace']}/{holder['pod']} ({holder['container']})" for holder in holders)
     return ", ".join(named) or "no pod"
+
+
+def _open_by(ledger: spool_pb2.Ledger | None, key: "DeviceKey") -> list[Json] | None:
+    """The processes that have a device open; None if the ledger is not kept."""
+    if ledger is None:
+        return None
+    return [
+        {"pid": one.pid, "command": one.command, "pod": one.pod or None, "container_id": one.container_id or None}
+        for device in ledger.devices
+        if (device.vendor, device.card, device.device) == key
+        for one in device.processes
+    ]
+
+
+def _processes(open_by: list[Json]) -> str:
+    named = (f"{one['pid']} ({one['command']}) of {one['pod'] or 'no pod'}" for one in open_by)
+    return ", ".join(named) or "no process"
 
 
 def _finding_lines(finding: Json) -> Iterator[str]:
