@@ -277,6 +277,11 @@ class Settings:
         return self.run_dir / "holders" / "current.pb"
 
     @property
+    def ledger_file(self) -> Path:
+        """Who has which device open, written by process `source:ledger`."""
+        return self.run_dir / "ledger" / "current.pb"
+
+    @property
     def pre_start_socket(self) -> Path:
         """Where process `pre-start` is asked before a container starts (pre_start/main.py)."""
         return self.run_dir / "pre-start" / "sock"
@@ -344,6 +349,7 @@ class Settings:
             self.allocatable_directory,
             self.holders_file.parent,
             self.pre_start_socket.parent,
+            self.ledger_file.parent,
             self.http_directory,
             self.scan_file,
             self.config_warnings_file,

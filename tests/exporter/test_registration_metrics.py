@@ -87,6 +87,8 @@ def test_every_family_has_the_labels_that_it_is_declared_with(instance):
     assert labels == {name: declared[name] for name in labels}
     assert declared.keys() - labels.keys() == {
         "devherd_device_allocated",
+        "devherd_device_held_elsewhere",
+        "devherd_device_open_processes",
         "devherd_device_missing",
         "devherd_devices_allocated",
         "devherd_preferred_allocation_duration_seconds",

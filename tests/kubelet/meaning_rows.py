@@ -39,6 +39,8 @@ PLAYED_ELSEWHERE = {
     ("nvml", "nvlink-errors"): "likewise",
     ("amd-nic-exporter", "external"): "as amd-exporter, with another word on the wire: tests/health/test_monitors.py",
     ("path", "node-missing"): "a scan may see it first: tests/vendors/test_generic_paths.py",
+    ("ledger", "held-elsewhere"): "it takes a pod, a process and two looks: test_real_ledger.py",
+    ("ledger", "left-over-process"): "likewise",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""

@@ -241,3 +241,19 @@ def test_a_program_for_suspects_runs_for_a_device_that_has_had_a_finding_until_i
     assert run_again(herd_node, FPGA).error == ""
     program("exit 1")
     eventually(lambda: run_again(herd_node, FPGA).error == "")
+
+
+def test_it_ends_at_once_when_it_is_told_to_while_starts_are_being_answered(herd_node, program):
+    """SIGTERM in the middle of a fork was lost: the supervisor had to kill it after 5 s."""
+    start(herd_node, levers(program=program("exit 0")))
+    assert herd_node.kubelet.admit(pod("a", {LEVER: 1})).main.error == ""
+    for _ in range(4):
+        answers = [herd_node.kubelet.send("run", pod=pod("a", {LEVER: 1})) for _ in range(3)]
+        file = herd_node.directory / "run/children.pb"
+        found = {child.name: child.pid for child in spool.read(file, spool_pb2.Children).children}
+        if found["pre-start"]:
+            os.kill(found["pre-start"], signal.SIGTERM)
+            eventually(lambda pid=found["pre-start"]: not Path(f"/proc/{pid}").exists(), 4)
+        for answer in answers:
+            answer.result(30)
+    assert "did not stop" not in herd_node.log

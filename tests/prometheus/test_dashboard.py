@@ -172,6 +172,8 @@ def test_every_family_of_gauges_is_on_the_dashboard():
     missing = {each.name for each in declarations.ALL if not each.name.startswith("process_")} - shown
     assert missing == {
         "devherd_device_healthy",
+        "devherd_device_held_elsewhere",  # a finding, and shown as one
+        "devherd_device_open_processes",
         "devherd_scan_problems",
         "devherd_list_and_watch_streams",
         "devherd_child_start_time_seconds",

@@ -162,7 +162,7 @@ REPORTER = RESOURCE_CHILD | {
 @pytest.fixture
 def node(directory):
     """A run directory with three resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
-    for key in (OWN, OTHER, "external-check", "amd-kfd"):
+    for key in (OWN, OTHER, "external-check", "amd-kfd", "ledger"):
         for place in ("offers/device-plugin", "state", "allocatable"):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -255,6 +255,20 @@ def test_who_examines_devices_before_a_start_has_no_network_and_makes_no_device(
     subprocess.run(["umount", node / "run/state" / OWN], check=True)  # what a reset needs, CAP_SYS_ADMIN, mounts, too
 
     assert outcomes == PRE_START
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_who_keeps_the_ledger_starts_no_program_and_has_no_network(node):
+    """It may look into processes; what it may write is limited by owners and modes alone."""
+    outcomes, status = attacked(node, "source:ledger")
+
+    kept = {
+        "start a program": "EPERM",
+        "start a program from memory": "EPERM",
+        "mount": "EPERM",
+        "talk netlink": "EAFNOSUPPORT",
+    }
+    assert outcomes == PRE_START | kept
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 

@@ -8,7 +8,8 @@ from devherd.cli.events import event_json
 from devherd.cli.subject import Known, Subject, fact_text
 from devherd.history import Event
 from devherd.instance.inventory_json import Json, health_of, way_back
-from devherd.proto import health_pb2
+from devherd.inventory import DeviceKey
+from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDONED
 
 MOST_EVENTS = 10
@@ -37,6 +38,7 @@ def of_device(known: Known, subject: Subject, events: Sequence[Event]) -> Json:
         },
         "rule": (device.rule if device else None) or None,
         "allocated": _holders(known, subject),
+        "open_by": _open_by(known.herd.ledger, subject.key),
         "facts": {
             name: {"value": fact_text(subject.facts[name]), "source": subject.facts[name].source}
             for name in sorted(subject.facts)
@@ -158,6 +160,8 @@ def _head(explanation: Json) -> Iterator[str]:
     if not explanation["not_offered"]:
         yield f"  chosen by:   {explanation['rule'] or 'unknown'}"
         yield f"  held by:     {held_by(explanation['allocated'])}"
+    if explanation["open_by"] is not None:
+        yield f"  open by:     {_processes(explanation['open_by'])}"
     if explanation["not_examined"]:
         yield f"  not examined: {explanation['not_examined']}"
     yield from _source_lines(explanation)
@@ -198,3 +202,20 @@ def _finding_lines(finding: Json) -> Iterator[str]:
     if finding["not_yet"]:
         label = "waiting:  " if finding["waiting"] else "not yet:  "
         yield f"    {label}  {finding['not_yet']}"
+
+
+def _open_by(ledger: spool_pb2.Ledger | None, key: DeviceKey) -> list[Json] | None:
+    """The processes that have a device open; None if the ledger is not kept."""
+    if ledger is None:
+        return None
+    return [
+        {"pid": one.pid, "command": one.command, "pod": one.pod or None, "container_id": one.container_id or None}
+        for device in ledger.devices
+        if (device.vendor, device.card, device.device) == key
+        for one in device.processes
+    ]
+
+
+def _processes(open_by: list[Json]) -> str:
+    named = (f"{one['pid']} ({one['command']}) of {one['pod'] or 'no pod'}" for one in open_by)
+    return ", ".join(named) or "no process"

@@ -74,6 +74,15 @@ DEVICE_ALLOCATED = Observed(
     (*DEVICE, "namespace", "pod", "container"),
 )
 
+DEVICE_HELD_ELSEWHERE = Observed(
+    "devherd_device_held_elsewhere",
+    "1 if the device is open in a process of another pod than the one that it is given to, or of none; 0 otherwise.",
+    DEVICE,
+)
+DEVICE_OPEN_PROCESSES = Observed(
+    "devherd_device_open_processes", "Number of processes that have the device open.", DEVICE
+)
+
 _KIND = (*DEVICE, "kind")
 DEVICE_COUNTS = {
     "ecc-errors": Observed(

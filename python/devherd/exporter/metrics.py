@@ -31,7 +31,7 @@ from devherd.exporter.declarations import Observed
 from devherd.exporter.exposition import Writer, only
 from devherd.instance.inventory_json import health_of
 from devherd.instance.read import RUNNING, Herd
-from devherd.inventory import Allocations
+from devherd.inventory import Allocations, key_of
 from devherd.process import Heartbeats
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import HEALTHY, UNHEALTHY, ids_of, listed, number_of_ids
@@ -51,6 +51,7 @@ def device_families(
     if of_devices in ("all", "physical"):
         yield from facts(herd, of_devices)
         yield allocated(herd, allocations, of_devices)
+        yield from held(herd, of_devices)
         yield from counts(herd)
     if of_devices != "none":
         yield from trouble(herd, of_devices)
@@ -145,6 +146,20 @@ def allocated(herd: Herd, allocations: Allocations | None, of_devices: DeviceMet
             for holder in sorted(holders):
                 family.add_metric((resource.name, device_id, *holder), 1)
     return family
+
+
+def held(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
+    """Who has each device open, by the ledger; no series where it is not kept."""
+    if herd.ledger is None:
+        return
+    elsewhere, processes = declarations.DEVICE_HELD_ELSEWHERE.family(), declarations.DEVICE_OPEN_PROCESSES.family()
+    known = {(one.vendor, one.card, one.device): one for one in herd.ledger.devices}
+    for resource in herd.resources:
+        for device_id, device in shown(resource, of_devices):
+            seen = known.get(key_of(device), spool_pb2.LedgerDevice())
+            elsewhere.add_metric((resource.name, device_id), seen.is_held_elsewhere)
+            processes.add_metric((resource.name, device_id), len({one.pid for one in seen.processes}))
+    yield from (elsewhere, processes)
 
 
 def counts(herd: Herd) -> Iterator[Family]:

@@ -18,6 +18,7 @@ from devherd.instance.lost import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import LEDGER
 from devherd.settings import Settings
 from devherd.spool import listed
 from devherd.text import duration
@@ -88,6 +89,8 @@ class Herd:
     """The processes that should run and give no sign of life, the supervisor (SUPERVISOR) among them."""
     full_directory: Path | None = None
     """The run directory, if it is full: what its files say may be old."""
+    ledger: spool_pb2.Ledger | None = None
+    """Who has which device open; None if the ledger is not kept."""
     served: Sequence[spool_pb2.Address] = ()
     """The exporter's addresses as it reports them; empty until its first report."""
 
@@ -205,8 +208,20 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
         instance=_instance(settings),
         standby=read_standby(settings.standby_file),
         full_directory=settings.run_dir if _is_full(settings.run_dir) else None,
+        ledger=read_ledger(settings, children),
         served=spool.read_or_empty(settings.served_file, spool_pb2.Addresses).addresses,
     )
+
+
+def read_ledger(settings: Settings, children: spool_pb2.Children | None = None) -> spool_pb2.Ledger | None:
+    """Who has which device open; None if the ledger is not kept."""
+    known = spool.read_or_empty(settings.children_file, spool_pb2.Children) if children is None else children
+    if all(child.name != f"source:{LEDGER}" for child in known.children):
+        return None
+    try:
+        return spool.read(settings.ledger_file, spool_pb2.Ledger)
+    except (FileNotFoundError, spool.SpoolError):
+        return None
 
 
 def _is_full(directory: Path) -> bool:

@@ -115,17 +115,21 @@ class Server:
         ]
         self._look()
         now, parent = time.monotonic(), os.getpid()
+        # Held during the fork, whose callbacks would swallow the exception of its handler.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             listener.close()
             self._work(connection, parent, Checks(self._child.settings, resource_name, devices, self._supervisor))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._workers[pid] = now, [key_of(device) for _, device in devices]
 
     def _work(self, connection: socket.socket, parent: int, checks: Checks) -> NoReturn:
         """The rest of a process that answers one request."""
         code = 1
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with_parent(signal.SIGKILL)
             config = awaited_config(self._child.settings.resolved_config_file, bool)
             refusal, done = checks.run(config.ledger.ignore, self._suspects.keys, parent)

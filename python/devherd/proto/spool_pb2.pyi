@@ -1130,6 +1130,116 @@ class HeldDevice(_message.Message):
 Global___HeldDevice: _TypeAlias = HeldDevice  # noqa: Y015
 
 @_typing.final
+class Ledger(_message.Message):
+    """<run-dir>/ledger/current.pb: who has which device open, written by process source:ledger after each look."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerDevice]:
+        """those that a pod was given or a process has open, sorted"""
+
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        devices: _abc.Iterable[Global___LedgerDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
+
+@_typing.final
+class LedgerDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
+    UIDS_FIELD_NUMBER: _builtins.int
+    FORMER_UIDS_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    IS_HELD_ELSEWHERE_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    device: _builtins.str
+    """id, as scanned"""
+    is_held_elsewhere: _builtins.bool
+    """whether it has the finding held-elsewhere"""
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """namespace/name: those that the kubelet has given it to, sorted"""
+
+    @_builtins.property
+    def uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of these, as far as they are known"""
+
+    @_builtins.property
+    def former_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of pods that it was given to, and that still have it open"""
+
+    @_builtins.property
+    def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenProcess]: ...
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+        pods: _abc.Iterable[_builtins.str] | None = ...,
+        uids: _abc.Iterable[_builtins.str] | None = ...,
+        former_uids: _abc.Iterable[_builtins.str] | None = ...,
+        processes: _abc.Iterable[Global___OpenProcess] | None = ...,
+        is_held_elsewhere: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "former_uids", b"former_uids", "is_held_elsewhere", b"is_held_elsewhere", "pods", b"pods", "processes", b"processes", "uids", b"uids", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LedgerDevice: _TypeAlias = LedgerDevice  # noqa: Y015
+
+@_typing.final
+class OpenProcess(_message.Message):
+    """A process that has the device open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    command: _builtins.str
+    pod: _builtins.str
+    """namespace/name, or its uid where the name is not known; empty: of no pod"""
+    container_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        command: _builtins.str = ...,
+        pod: _builtins.str = ...,
+        container_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "container_id", b"container_id", "pid", b"pid", "pod", b"pod"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenProcess: _TypeAlias = OpenProcess  # noqa: Y015
+
+@_typing.final
 class Children(_message.Message):
     """<run-dir>/children.pb: every child, written by the supervisor."""
 

@@ -113,7 +113,9 @@ class Stderr:
 class RunningProgram:
     """A started program with pipes from its stdout and stderr. Raises OSError."""
 
-    def __init__(self, command: Sequence[str], stderr: Stderr, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], stderr: Stderr, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         adopt_orphans()
         with _sigterm_held():
             self._process = subprocess.Popen(

@@ -16,7 +16,7 @@ from devherd.config.resolved import Config
 from devherd.config.sections import External
 from devherd.health.held import Seen
 from devherd.proto import health_pb2
-from devherd.reasons.registry import AMD_EXPORTER, AMD_KFD, EXTERNAL_PREFIX, MONITORS
+from devherd.reasons.registry import AMD_EXPORTER, AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS
 
 _USUAL = {**MONITORS, AMD_KFD: "dev/kfd"}
 """Default paths of vendors' monitors and of AMD's driver, on the host."""
@@ -52,7 +52,10 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
         order = _order_to_ask(source, socket, config.host_root, boot_id)
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
             orders[source] = order
-    return {source: json.dumps(asdict(order)) for source, order in orders.items()}
+    requests = {source: json.dumps(asdict(order)) for source, order in orders.items()}
+    if config.ledger.enabled:
+        requests[LEDGER] = json.dumps({"ignore": config.ledger.ignore, "boot_id": boot_id})
+    return requests
 
 
 def _is_waited_for(findings: Path | None, source: str) -> bool:

@@ -18,7 +18,7 @@ from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
 from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
-from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, MONITORS, NVML, temporary_directory
+from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS, NVML, temporary_directory
 from devherd.settings import Settings
 from devherd.supervisor.sandbox import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -97,6 +97,12 @@ def _nvml(child: Child) -> int:
 
 def _listener(child: Child) -> int:
     from devherd.sources.listener import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _ledger(child: Child) -> int:
+    from devherd.ledger.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -380,6 +386,17 @@ def _pre_start_access(settings: Settings, _name: str) -> Access:
     )
 
 
+def _ledger_access(settings: Settings, name: str) -> Access:
+    """Looks into processes, asks the kubelet, and writes its findings and its file; see `_pre_start_access`."""
+    own, findings = settings.ledger_file.parent, settings.findings_directory / name
+    return Access(
+        made=(own, findings),
+        follows=(settings.run_dir, settings.requests_directory, own, findings),
+        sees_processes=True,
+        capabilities=(Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE),
+    )
+
+
 _RESOURCE_LIMITS = MappingProxyType(
     {
         **DEFAULT_LIMITS,
@@ -417,6 +434,7 @@ DEVHERD = Programs(
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
+        _source(_ledger, _ledger_access, lambda key: key == LEDGER),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
         Program(
             group="pre-start",

@@ -301,6 +301,25 @@ pub static ELSEWHERE: &[About] = &[
         )])],
     },
     About {
+        name: "ledger",
+        reads: Class::Elsewhere("procfs and the kubelet, in a process of its own"),
+        pace: Pace::Elsewhere,
+        document: "https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html",
+        meanings: &[
+            Meaning::warning(
+                "held-elsewhere",
+                "in two looks 10 s apart a process has the device open, and the kubelet has given the device to another \
+                 pod than its own, or two pods have it open",
+            )
+            .undamped(),
+            Meaning::warning(
+                "left-over-process",
+                "in two looks 10 s apart a process has the device open whose pod held it, and does not any more",
+            )
+            .undamped(),
+        ],
+    },
+    About {
         name: "mps",
         reads: Class::Elsewhere("filesystem"),
         pace: Pace::Elsewhere,
