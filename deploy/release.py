@@ -89,7 +89,7 @@ def main(words: Sequence[str]) -> int:
     missing = build(directory, _make)
     files = write_sums(directory)
     print(
-        f"== {directory} ==", *(f"{file.stat().st_size / 1e6:8.1f} MB  {file.name}" for file in files), SUMS, sep="\n"
+        f"== {directory} ==", *(f"{file.stat().st_size / 1e6:8.2f} MB  {file.name}" for file in files), SUMS, sep="\n"
     )
     for each in missing:
         print(f"NOT BUILT HERE: {each}", file=sys.stderr)

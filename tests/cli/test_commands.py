@@ -90,6 +90,7 @@ def test_version_is_one_line(word):
         (["sim", "nod"], "did you mean `devherd sim node`?"),
         (["--run-dir", "/x", "scan"], "`--run-dir` is before the command"),
         (["scan", "--bogus"], "unknown option `--bogus`"),
+        (["doctor", "--fix"], "see `devherd doctor --help`"),
         (["--bogus"], "unknown option `--bogus`"),
         (["events", "--limit", "few"], "bad value of --limit — `few` is not a number"),
         (

@@ -66,7 +66,7 @@ def test_every_alert_has_its_runbook():
     """With meaning, cost, commands and mitigation; and no runbook is of an alert that is no more."""
     assert SECTIONS.keys() == ALERTS.keys()
     for title, text in SECTIONS.items():
-        assert re.findall(r"^\*\*(\w+)\*\*", text, re.MULTILINE) == ["Means", "Impact", "Look", "Do"], title
+        assert re.findall(r"^\*\*(\w+)\*\*", text, re.MULTILINE) == ["Means", "Impact", "Check", "Do"], title
         assert "\n```sh\ndevherd " in text, title
 
 

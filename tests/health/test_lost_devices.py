@@ -1,6 +1,7 @@
 """Lost devices: which are, which are not, what they are remembered by, and what ends that. No I/O but for the files."""
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -233,3 +234,22 @@ def test_a_card_that_a_boot_does_not_find_is_lost(tmp_path):
         "is missing since the boot: was at 0000:84:00.0, slot 7, serial S1",
     )
     assert (node.names, node.lost.is_waiting) == (["GPU-2"], False)
+
+
+def test_a_node_that_loses_half_of_a_thousand_devices_is_looked_at_quickly():
+    """Each scan, until they are back: the facts of a device are asked once, not once for each that is lost."""
+    made = [
+        device(
+            f"GPU-{number}",
+            card=f"{number}",
+            **GPU | {"pci_address": f"{number}", "uuid": f"GPU-{number}", "serial": f"S{number}"},
+        )
+        for number in range(1000)
+    ]
+    half = [replace(entry, gone_since=1.0) if number % 2 else entry for number, entry in enumerate(made)]
+    node = Node()
+    began = time.process_time()
+    for _ in range(5):
+        node.scan(*half)
+    assert time.process_time() - began < 5
+    assert len(node.names) == 500

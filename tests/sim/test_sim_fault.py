@@ -168,6 +168,7 @@ def test_any_uevent_and_any_record_can_be_sent(tmp_path):
         (["no-such-directory", "node", "kvm"], "no simulated node"),
         (["{root}", "node", "no-such-node"], "no node /dev/no-such-node"),
         (["{root}", "xid", "0000:ff:00.0"], "no function 0000:ff:00.0"),
+        (["{root}", "xid", "{at}"], "it is no function of NVIDIA's"),
         (["{root}", "xid", "0000:ff:00.0", "--clear"], "it was not injected"),
         (["{root}", "kernel-log", "-"], "give the text"),
         (["{root}", "kernel-log", "-", "x", "--clear"], "what is said is said"),

@@ -57,7 +57,7 @@ COMMANDS = {
     ),
     "compare": Command(
         "devherd.cli.compare",
-        "compare what the plugins of today give the kubelet with what devherd would",
+        "compare the devices of the present plugins with those that devherd would offer",
         "devherd compare --config config.yaml",
         OF_A_SWITCH,
     ),
@@ -94,7 +94,7 @@ COMMANDS = {
     ),
     "forget": Command(
         "devherd.cli.cordon:forget",
-        "miss a lost device no longer",
+        "forget a lost device",
         "devherd forget GPU-8a1c…",
         OF_CORDONS,
     ),

@@ -372,7 +372,7 @@ class ScanOptions(Section):
 
 
 class KubernetesOptions(Section):
-    """What devherd sends to the API server, if it may: in a pod with the token of a service account."""
+    """Use of the API server, in a pod whose service account has a token."""
 
     events: Switch = True
     """Whether changes of health become Events of the node and of the pods that hold the device."""

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,6 +69,33 @@ class Host:
     now: float
     """Unix second."""
 
+    @cached_property
+    def found(self) -> "_Found":
+        """The devices that are there, by what a lost one is looked for."""
+        return _Found(entry for entry in self.entries.values() if entry.is_found)
+
+
+class _Found:
+    """The facts of each device are asked once: a node may lose a thousand, and keep as many."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.cards: set[tuple[str, str]] = set()
+        self.addresses: set[tuple[str, str]] = set()
+        self.by_uuid: dict[tuple[str, str], tuple[Entry, Mapping[str, str]]] = {}
+        self.by_serial: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
+        for entry in entries:
+            vendor, facts = entry.vendor, entry.device.attributes
+            self.cards.add((vendor, entry.device.card))
+            self.addresses.add((vendor, facts.get("pci_address", "")))
+            if uuid := facts.get("uuid"):
+                self.by_uuid[vendor, uuid] = entry, facts
+            if serial := facts.get("serial"):
+                self.by_serial.setdefault((vendor, serial), []).append((entry, facts))
+
+    def with_serial(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
+        """The devices with this one's serial number."""
+        return self.by_serial.get((device.vendor, device.serial), [])
+
 
 class LostDevices:
     """The devices that are missed, by vendor, card and id."""
@@ -118,7 +146,7 @@ class LostDevices:
             if (known := self._lost.get(one.entry.key)) is not None:
                 _update(known, one)
             elif one.entry.key not in self.forgotten and not _is_cordoned(one.findings):
-                self._lost[one.entry.key] = _lost_device(one, host.entries.values())
+                self._lost[one.entry.key] = _lost_device(one, host.found)
         gone = {key for key, entry in host.entries.items() if entry.gone_since is not None}
         self.forgotten &= gone
         for key, device in list(self._lost.items()):
@@ -146,10 +174,7 @@ def _is_there(key: DeviceKey, device: health_pb2.LostDevice, host: Host) -> bool
     """Whether a device of before the boot is there, or another in its place: somebody has changed the card."""
     if _why_not_missed(key, device, host) is not None:
         return True
-    return any(
-        entry.vendor == device.vendor and entry.device.attributes.get("pci_address") == device.pci_address
-        for entry in host.entries.values()
-    )
+    return (device.vendor, device.pci_address) in host.found.addresses
 
 
 def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey]) -> list[health_pb2.LostDevice]:
@@ -208,13 +233,10 @@ def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice
     )
 
 
-def _lost_device(one: Vanished, entries: Iterable[Entry]) -> health_pb2.LostDevice:
+def _lost_device(one: Vanished, found: _Found) -> health_pb2.LostDevice:
     lost = _described_device(one.entry, one.resource_name)
     lost.since_timestamp_seconds, lost.is_listed = one.since, True
-    if lost.serial:
-        lost.same_serial.extend(
-            sorted(other.device.id for other in entries if other.is_found and _serial_of(other) == lost.serial)
-        )
+    lost.same_serial.extend(sorted(entry.device.id for entry, _ in found.with_serial(lost)))
     _update(lost, one)
     return lost
 
@@ -247,13 +269,9 @@ def _whole_of(facts: Mapping[str, str]) -> str:
     return next((facts[name] for name in _WHOLES if name in facts), "")
 
 
-def _serial_of(entry: Entry) -> str:
-    return entry.device.attributes.get("serial", "")
-
-
 def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> str | None:
     """Why a device is not missed any more; None if it is."""
-    there = _found(key, lost, host.entries)
+    there = _found(key, lost, host)
     away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
     if there is not None:
         return f"is back after {away}{_what_differs(lost, there)}"
@@ -268,21 +286,15 @@ def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> 
     return None
 
 
-def _found(key: DeviceKey, lost: health_pb2.LostDevice, entries: Mapping[DeviceKey, Entry]) -> Entry | None:
+def _found(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> Entry | None:
     """The lost device where it is now: by its place and id, its UUID, or its serial number."""
-    own = entries.get(key)
+    own = host.entries.get(key)
     if own is not None and own.gone_since is None:
         return own
-    if not lost.uuid and not lost.serial:
-        return None
-    for entry in entries.values():
-        facts = entry.device.attributes
-        if entry.vendor != lost.vendor or not entry.is_found:
-            continue
-        if lost.uuid and facts.get("uuid") == lost.uuid:
-            return entry
-        is_same_board = lost.serial and facts.get("serial") == lost.serial and entry.device.id not in lost.same_serial
-        if is_same_board and _part_of(facts) == lost.part:
+    if (lost.vendor, lost.uuid) in host.found.by_uuid:
+        return host.found.by_uuid[lost.vendor, lost.uuid][0]
+    for entry, facts in host.found.with_serial(lost):
+        if entry.device.id not in lost.same_serial and _part_of(facts) == lost.part:
             return entry
     return None
 
@@ -299,8 +311,7 @@ def _what_differs(lost: health_pb2.LostDevice, entry: Entry) -> str:
 
 def _has_its_card(lost: health_pb2.LostDevice, host: Host) -> bool:
     """Whether the card is there that it was a part of: other parts of it, or its physical function."""
-    card = lost.vendor, lost.card
-    if any(entry.is_found and (entry.vendor, entry.device.card) == card for entry in host.entries.values()):
+    if (lost.vendor, lost.card) in host.found.cards:
         return True
     return bool(lost.part_of) and host.driver_at(lost.part_of) is not None
 

@@ -198,6 +198,7 @@ class MadePages:
                 yield key, identity_of(spool.path_of(directory, key))
         yield identity_of(settings.offers_file)
         yield identity_of(settings.verdicts_file)
+        yield identity_of(settings.lost_file)
         yield identity_of(settings.config_warnings_file)
         yield identity_of(settings.children_file)
         yield identity_of(settings.instance_file)

@@ -13,7 +13,8 @@ ANY_FUNCTION = "PCI address or -"
 
 
 def _xid(node: SimulatedNode, at: str, text: str) -> None:
-    node.functions.path_of(at)
+    if (node.functions.path_of(at) / "vendor").read_text() != "0x10de\n":
+        raise UsageError(f"no Xid of {at}", "it is no function of NVIDIA's", "name the PCI address of a GPU")
     node.kernel_log.write(f"NVRM: Xid (PCI:{at.rpartition('.')[0]}): {text}")
 
 
