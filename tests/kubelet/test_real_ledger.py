@@ -86,6 +86,7 @@ class Node:
         with Path(self.terminals[lever]).open("rb+", buffering=0) as node:
             made = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], stdin=node)
         self._stack.callback(self.end, made)
+        eventually(lambda: Path(f"/proc/{made.pid}/comm").read_text().startswith("python"))  # named late in an exec
         if place:
             (place / "cgroup.procs").write_text(str(made.pid))
         return made
