@@ -82,3 +82,12 @@ def test_the_condition_is_a_problem_while_a_device_is_unhealthy():
 
     assert (ill["type"], ill["status"], ill["message"]) == ("DevicesUnhealthy", "True", "nvidia.com/gpu GPU-1")
     assert (well["status"], well["reason"]) == ("False", "DevicesHealthy")
+
+
+def test_a_device_that_is_only_cordoned_is_no_problem_of_the_node():
+    """Somebody has asked for that; one that is cordoned and ill is a problem."""
+    cordoned = Offer(name="a/b", devices=[Device(id="d", reasons=["cordoned"])])
+    both = Offer(name="a/b", devices=[Device(id="d", reasons=["cordoned", "xid"])])
+
+    assert condition(reasons_of([cordoned]))["status"] == "False"
+    assert condition(reasons_of([both]))["message"] == "a/b d"

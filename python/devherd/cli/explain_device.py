@@ -198,7 +198,7 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    warning:    {finding['only_warned']}"
     if finding["rule"]:
         yield f"    judged by:  {finding['rule']}"
-    yield f"    taken back: by {finding['taken_back_by']}"
+    yield f"    ends: by {finding['taken_back_by']}"
     if finding["not_yet"]:
         label = "waiting:  " if finding["waiting"] else "not yet:  "
         yield f"    {label}  {finding['not_yet']}"

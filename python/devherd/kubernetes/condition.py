@@ -16,6 +16,7 @@ from devherd.kubernetes.event_series import moment
 from devherd.kubernetes.node_watch import NodeWatch, Seen
 from devherd.kubernetes.objects import Reasons, reasons_of, with_lost
 from devherd.kubernetes.problems import Problems
+from devherd.reasons.registry import CORDONED
 from devherd.settings import Settings
 from devherd.spool import Identity, identity_of
 
@@ -101,8 +102,13 @@ class NodeCondition:
 
 
 def condition(reasons: Reasons) -> Json:
-    """The condition for these reasons, without its times."""
-    ill = [f"{name} {device}" for name, devices in sorted(reasons.items()) for device in sorted(devices)]
+    """The condition for these reasons, without its times. A device that is only cordoned is well."""
+    ill = [
+        f"{name} {device}"
+        for name, devices in sorted(reasons.items())
+        for device, words in sorted(devices.items())
+        if words != [CORDONED]
+    ]
     others = f" and {len(ill) - _NAMED} more" if len(ill) > _NAMED else ""
     return {
         "type": CONDITION,
