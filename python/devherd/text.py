@@ -30,6 +30,12 @@ def sharing_of(device: "spool_pb2.Device") -> str:
     return amount(shares, "share") if shares else amount(replicas, "replica") if replicas else ""
 
 
+def place(pci_address: str, slot: str, serial: str) -> str:
+    """Where a device is, of what is known: `0000:83:00.0, slot 7, serial 1565023018293`; empty without any of it."""
+    parts = (("", pci_address), ("slot ", slot), ("serial ", serial))
+    return ", ".join(f"{word}{value}" for word, value in parts if value)
+
+
 def duration(seconds: float) -> str:
     """A length of time in its two largest units: `45 s`, `3 h 12 min`, `2 d 4 h`."""
     left = max(0, int(seconds))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devherd.ledger.cgroup import Place, place_of
+from devherd.ledger.processes import Place, place_of
 
 UID, ID = "55c6c714-b240-4dec-9a45-57b61696ab6e", "7bd5db88ae6e5e52e941a2709ed9c18d7572f32db6ea44e8afe783227711151a"
 STATIC = "8daa50c3a64c9ff60bb9eab7b44b56fd"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from devherd.ledger import processes
-from devherd.ledger.nodes import own_nodes
-from devherd.ledger.processes import NotSeenError, opened
+from devherd.ledger.processes import NotSeenError, opened, own_nodes
 from devherd.proto import devices_pb2
 
 NOBODY = 1 << 30

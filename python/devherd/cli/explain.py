@@ -19,7 +19,7 @@ from devherd.cli.instance import device_named, instance_settings, pods_of, requi
 from devherd.cli.subject import Known, devices_named, known_devices, normal_address, unknown_word
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.history import Event
-from devherd.instance import lost as lost_devices
+from devherd.instance import lost_devices
 from devherd.instance.inventory_json import Json, is_ill
 from devherd.instance.read import read_instance
 from devherd.settings import Settings

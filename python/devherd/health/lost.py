@@ -20,7 +20,7 @@ from devherd._native import vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
-from devherd.text import duration
+from devherd.text import duration, place
 
 log = logging.getLogger(__name__)
 
@@ -204,8 +204,7 @@ def key_of(device: health_pb2.LostDevice) -> DeviceKey:
 
 def described(device: health_pb2.LostDevice) -> str:
     """Where it was and who held it last: `was at 0000:83:00.0, slot 7, serial 15650230; last held by default/x`."""
-    places = (("", device.pci_address), ("slot ", device.slot), ("serial ", device.serial))
-    where = ", ".join(f"{word}{value}" for word, value in places if value) or "an unknown place"
+    where = place(device.pci_address, device.slot, device.serial) or "an unknown place"
     held = f"; last held by {', '.join(device.pods)}" if device.pods else ""
     found = sorted({one.reason for one in device.findings})
     before = f"; found before: {', '.join(found)}" if found else ""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from devherd import spool
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import Json, inventory_json
-from devherd.instance.lost import lost_json
+from devherd.instance.lost_devices import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2

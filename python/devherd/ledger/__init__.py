@@ -1,5 +1,4 @@
 """The ledger: who really holds which device, by what processes have open and what the kubelet has given to pods.
 
-`nodes` names the device of a node's number, `processes` reads who has such numbers open, `cgroup` parses whose a
-process is.
+`processes` reads who has devices open, `given` parses what the kubelet has given, `conflicts` finds what differs.
 """

@@ -19,10 +19,9 @@ import grpc.aio
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubelet.pod_resources import list_pods, parse
-from devherd.ledger.compare import HELD_ELSEWHERE, Conflict, conflicts, remembered
+from devherd.ledger.conflicts import HELD_ELSEWHERE, Conflict, conflicts, remembered
 from devherd.ledger.given import CHECKPOINT, Given, entries_of, given, names_of
-from devherd.ledger.nodes import Number, own_nodes
-from devherd.ledger.processes import NotSeenError, Opened, opened
+from devherd.ledger.processes import NotSeenError, Number, Opened, opened, own_nodes
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import devices_pb2, health_pb2, spool_pb2
 from devherd.reasons.registry import LEDGER

@@ -1,14 +1,28 @@
-"""The processes of the host that have devices open: <https://man7.org/linux/man-pages/man5/proc.5.html>."""
+"""The processes of the host that have devices open: which device by the number of its node, whose by its cgroup.
 
+Source of the files in /proc: <https://man7.org/linux/man-pages/man5/proc.5.html> and man7/cgroups.7.html. The kubelet
+names the cgroup of a pod `pod<uid>`, and for systemd, whose names have `-` between levels, with `_` in the uid
+(pkg/kubelet/cm: `GetPodContainerName`, `CgroupName.ToSystemd`). The runtime makes a cgroup below it whose name ends in
+the container's id: `<id>`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `docker-<id>.scope`, or, where it takes a
+name for systemd as a path, `<slice>:cri-containerd:<id>`. The uid of a static pod has no `-`.
+"""
+
+import os
+import re
+import stat
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from devherd._native import open_devices
-from devherd.ledger.cgroup import Place, place_of
-from devherd.ledger.nodes import Number
+from devherd.inventory import DeviceKey
 from devherd.process import is_in_container
+from devherd.proto import devices_pb2
+
+Number = tuple[int, int]
+"""Major and minor number of a device node."""
 
 _PROC = Path("/proc")
 _INITIAL_PIDS = "pid:[4026531836]"
@@ -16,10 +30,36 @@ _INITIAL_PIDS = "pid:[4026531836]"
 _TITLE = b"devherd: "
 """How the titles of devherd's processes begin (supervisor/fork.py)."""
 _MOST_ANCESTORS = 64
+_POD = re.compile(
+    r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:[/:]|$)", re.MULTILINE
+)
+_CONTAINER = re.compile(r"[/:-](?P<id>[0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+_OF_DRIVERS = frozenset(
+    {
+        "/dev/kfd",
+        "/dev/nvidiactl",
+        "/dev/nvidia-modeset",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/vfio/vfio",
+        "/dev/infiniband/rdma_cm",
+    }
+)
+"""Nodes of a driver, which whoever uses any of its devices has open: a device may be the only one that has it."""
 
 
 class NotSeenError(Exception):
     """The processes of the host cannot be looked at; the text is the reason and what to do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The container of a process; all empty for one that is in none."""
+
+    pod_uid: str = ""
+    """As the API has it, with `-`; empty for a process of no pod."""
+    container_id: str = ""
+    """As the runtime has it; empty if its cgroup does not name it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,6 +73,39 @@ class Opened:
     command: str
     """As in /proc/<pid>/comm."""
     place: Place
+
+
+def own_nodes(inventory: devices_pb2.Inventory, host_root: Path) -> dict[Number, tuple[DeviceKey, str]]:
+    """The device of each node that belongs to one device alone, and the node's path, by number.
+
+    MIG devices of one GPU have its node together: who has it open says nothing of any of them.
+    """
+    found: dict[Number, dict[DeviceKey, str]] = defaultdict(dict)
+    for known in inventory.devices:
+        device = known.device
+        for path in device.paths:
+            if path.is_node and not any(path.path.endswith(name) for name in _OF_DRIVERS):
+                for number in _numbers(path, host_root):
+                    found[number][device.vendor, device.card, device.id] = path.path
+    return {number: next(iter(devices.items())) for number, devices in found.items() if len(devices) == 1}
+
+
+def _numbers(path: devices_pb2.HostPath, host_root: Path) -> Iterator[Number]:
+    if path.HasField("number"):
+        yield path.number.major, path.number.minor
+        return
+    try:
+        status = (host_root / path.path.lstrip("/")).stat()
+    except OSError:
+        return
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+        yield os.major(status.st_rdev), os.minor(status.st_rdev)
+
+
+def place_of(text: str) -> Place:
+    """The container that the content of a cgroup file names."""
+    pod, container = _POD.search(text), _CONTAINER.search(text)
+    return Place(pod["uid"].replace("_", "-") if pod else "", container["id"] if container else "")
 
 
 def opened(numbers: Collection[Number], ignore: Collection[str], supervisor: int) -> list[Opened]:

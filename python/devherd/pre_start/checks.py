@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
-from devherd.ledger.nodes import own_nodes
-from devherd.ledger.processes import NotSeenError, Opened, opened
+from devherd.ledger.processes import NotSeenError, Opened, opened, own_nodes
 from devherd.process import LONGEST_PRE_START_SECONDS, SOURCE_MARK
 from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings

@@ -135,7 +135,7 @@ class Server:
             refusal, done = checks.run(config.ledger.ignore, self._suspects.keys, parent)
             _answer(connection, refusal, done)
             code = _CONFIRMED if checks.has_confirmed else 1
-        except BaseException:
+        except BaseException:  # nothing may reach the frames of the server below
             log.exception("a start could not be examined")
             _answer(connection, "process pre-start has failed: see `devherd ctl tail pre-start`", "")
         finally:

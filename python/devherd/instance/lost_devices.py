@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from devherd.proto import health_pb2
-from devherd.text import duration
+from devherd.text import duration, place
 
 Json = dict[str, Any]
 
@@ -17,16 +17,11 @@ def named(devices: Iterable[health_pb2.LostDevice], text: str) -> list[health_pb
     return exact or [one for one in devices if text and one.device.startswith(text)]
 
 
-def where(device: health_pb2.LostDevice) -> str:
-    """Where it was: `0000:83:00.0, slot 7, serial 1565023018293`; empty if nothing is known of that."""
-    parts = (("", device.pci_address), ("slot ", device.slot), ("serial ", device.serial))
-    return ", ".join(f"{word}{value}" for word, value in parts if value)
-
-
 def line(device: health_pb2.LostDevice) -> str:
     """The device in one line: since when it is missing, where it was, who held it last, what had been found."""
     since = duration(max(0.0, time.time() - device.since_timestamp_seconds))
-    was = f", was at {place}" if (place := where(device)) else ""
+    where = place(device.pci_address, device.slot, device.serial)
+    was = f", was at {where}" if where else ""
     held = f", last held by {', '.join(device.pods)}" if device.pods else ""
     found = ", ".join(sorted({finding.reason for finding in device.findings}))
     before = f", found before: {found}" if found else ""
@@ -40,8 +35,7 @@ def explanation(device: Json) -> Iterator[str]:
     yield f"{device['resource']} {device['device']} is lost: no scan has found it since {since}, {away} ago"
     if device["model"]:
         yield f"  model:       {device['model']}"
-    places = (("", device["pci_address"]), ("slot ", device["slot"]), ("serial ", device["serial"]))
-    yield f"  was at:      {', '.join(f'{word}{value}' for word, value in places if value) or 'unknown'}"
+    yield f"  was at:      {place(*(device[name] or '' for name in ('pci_address', 'slot', 'serial'))) or 'unknown'}"
     yield f"  last held by: {', '.join(device['last_held_by']) or 'no pod, as far as is known'}"
     listed = "yes, Unhealthy" if device["is_listed"] else "not any more"
     yield f"  kubelet's list: {listed}"

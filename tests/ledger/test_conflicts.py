@@ -3,10 +3,9 @@
 from hypothesis import given as any_of
 from hypothesis import strategies as some
 
-from devherd.ledger.cgroup import Place
-from devherd.ledger.compare import HELD_ELSEWHERE, LEFT_OVER, conflicts, remembered
+from devherd.ledger.conflicts import HELD_ELSEWHERE, LEFT_OVER, conflicts, remembered
 from devherd.ledger.given import Given
-from devherd.ledger.processes import Opened
+from devherd.ledger.processes import Opened, Place
 
 GPU = ("nvidia", "0000:3b:00.0", "GPU-1")
 PODS = ("", "a", "b", "c")
