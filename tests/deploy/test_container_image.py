@@ -23,7 +23,7 @@ CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 WHEEL = "devherd-1-any.whl"
 STAND_INS = {
     "usr/bin/apt-get": """
-        echo "apt-get $*" >&2
+        echo "apt-get $*" >>/calls/log
         for package; do
             case "$package" in
             libdrm-common) mkdir -p /usr/share/libdrm; echo "$package" > /usr/share/libdrm/amdgpu.ids ;;
@@ -32,26 +32,26 @@ STAND_INS = {
             mkdir -p "/usr/share/doc/$package"; echo licence > "/usr/share/doc/$package/copyright"
         done
     """,
-    "usr/bin/rustup": 'echo "rustup $*" >&2',
+    "usr/bin/rustup": 'echo "rustup $*" >>/calls/log',
     "usr/bin/pip": """
-        echo "pip $*" >&2
+        echo "pip $*" >>/calls/log
         for wheel; do :; done   # the last argument
         [ -s "$wheel" ] && echo "installed ${wheel##*/}" > /opt/devherd/bin/devherd
     """,
     "usr/bin/python3": f"""
-        echo "python $*" >&2
+        echo "python $*" >>/calls/log
         for last; do :; done   # the last argument
         case "$*" in
         -c*) echo /usr/local ;;
         *" venv "*)
             mkdir -p "$last/bin"
-            echo 'echo "pip $*" >&2' > "$last/bin/pip"
-            echo 'echo "cyclonedx-py $*" >&2; echo "{{}}" > /tmp/packages.json' > "$last/bin/cyclonedx-py"
+            echo 'echo "pip $*" >>/calls/log' > "$last/bin/pip"
+            echo 'echo "cyclonedx-py $*" >>/calls/log; echo "{{}}" > /tmp/packages.json' > "$last/bin/cyclonedx-py"
             chmod +x "$last"/bin/*
             ;;
         rust/wheel.py*)
-            echo "revision $DEVHERD_REVISION, time $SOURCE_DATE_EPOCH" >&2
-            mkdir "$last"; find . -type f | tee "$last/{WHEEL}" >&2
+            echo "revision $DEVHERD_REVISION, time $SOURCE_DATE_EPOCH" >>/calls/log
+            mkdir "$last"; find . -type f | tee "$last/{WHEEL}" >>/calls/log
             ;;
         */materials.py*) cat "$last" ;;
         esac
@@ -99,18 +99,23 @@ def builder(tool, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(builder, tmp_path_factory):
-    """The image as `make image` has it built, and what the build said."""
-    return build_image(builder, tmp_path_factory.mktemp("built") / "image.oci.tar")
+    """The image as `make image` has it built, and how the stand-ins were called."""
+    return build_image(builder, tmp_path_factory.mktemp("built"))
 
 
-def build_image(builder, archive):
-    """The image of the checkout by the commands of deploy/image/build.py, in an archive, and what they said."""
+def build_image(builder, directory):
+    """The image of the checkout by the commands of deploy/image/build.py, and how the stand-ins were called.
+
+    They write it to a file: of what a step prints at its very end, buildah may lose a line under load.
+    """
     bases = ["--build-arg", "RUST_IMAGE=localhost/base", "--build-arg", "PYTHON_IMAGE=localhost/base"]
-    build, push = commands("buildah", IMAGE, archive, [*bases, "--no-cache"])
+    archive, calls = directory / "image.oci.tar", directory / "calls"
+    calls.mkdir()
+    build, push = commands("buildah", IMAGE, archive, [*bases, "--no-cache", "--volume", f"{calls}:/calls"])
     assert (build[:2], build[-1], push[:2]) == (["buildah", "build"], ".", ["buildah", "push"])
-    said = builder.build(ROOT, *build[2:-1])
+    builder.build(ROOT, *build[2:-1])
     builder("push", "--signature-policy", builder.policy, *push[2:])
-    return OciArchive(archive), said
+    return OciArchive(archive), (calls / "log").read_text()
 
 
 def make_base(directory, busybox):
@@ -127,7 +132,8 @@ def make_base(directory, busybox):
     status = directory / "tree" / "var" / "lib" / "dpkg" / "status"
     status.parent.mkdir(parents=True)
     status.write_text("Package: base-files\n")
-    (directory / "tree" / "tmp").mkdir()
+    for name in ("tmp", "calls"):
+        (directory / "tree" / name).mkdir()
     (directory / "Containerfile").write_text("FROM scratch\nCOPY tree /\n")
     return directory
 
@@ -194,7 +200,7 @@ def test_the_image_has_the_names_of_devices_for_hosts_without_them(built, packag
 
 def test_two_builds_of_one_commit_are_the_same_image(built, builder, tmp_path):
     """Nothing of it knows when it was built, so whoever builds it can compare it with what is published."""
-    again, _ = build_image(builder, tmp_path / "again.oci.tar")
+    again, _ = build_image(builder, tmp_path)
     assert again.layers() == built[0].layers()
     assert again.config == built[0].config
 
