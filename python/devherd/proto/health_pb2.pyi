@@ -65,7 +65,7 @@ class Findings(_message.Message):
     timestamp_seconds: _builtins.float
     """wall clock: when the source last looked"""
     failed: _builtins.str
-    """why it cannot look; meanwhile it neither adds nor ends findings"""
+    """why it cannot check devices; meanwhile it neither adds nor ends findings"""
     lets_go: _builtins.bool
     """with `failed`: earlier findings of the source no longer count"""
     look_monotonic_seconds: _builtins.float
@@ -354,7 +354,7 @@ class Verdicts(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceState]:
-        """sources with a process of their own, and sources that cannot look; sorted"""
+        """sources with a process of their own, and sources that cannot check; sorted"""
 
     @_builtins.property
     def stated(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stated]:
@@ -729,7 +729,7 @@ class Held(_message.Message):
     good_looks: _builtins.int
     """good looks in a row since it was seen last"""
     is_unseen: _builtins.bool
-    """its source cannot look: it is held until the source can, or an operator takes it back"""
+    """its source cannot check: it is held until the source can, or an operator takes it back"""
     good_look_monotonic_seconds: _builtins.float
     """the latest of the good looks, of a source whose looks are rarer than polls"""
     def __init__(
@@ -780,7 +780,7 @@ class SourceState(_message.Message):
     COMPLAINTS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     failed: _builtins.str
-    """why it cannot look; empty if it can"""
+    """why it cannot check devices; empty if it can"""
     last_report_timestamp_seconds: _builtins.float
     """wall clock of its last look; 0 for a source without a process"""
     @_builtins.property
@@ -813,6 +813,9 @@ class Lost(_message.Message):
 
     DEVICES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    machine: _builtins.str
+    """on which it was kept: devherd.scanner.core.machine; in the state directory only"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
         """sorted by vendor, card, id"""
@@ -826,10 +829,11 @@ class Lost(_message.Message):
         *,
         devices: _abc.Iterable[Global___LostDevice] | None = ...,
         forgotten: _abc.Iterable[Global___ForgottenDevice] | None = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "forgotten", b"forgotten"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "forgotten", b"forgotten", "machine", b"machine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -845,7 +849,10 @@ class Present(_message.Message):
 
     BOOT_ID_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
+    machine: _builtins.str
+    """as in Lost"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
         """sorted by vendor, card, id"""
@@ -855,10 +862,11 @@ class Present(_message.Message):
         *,
         boot_id: _builtins.str = ...,
         devices: _abc.Iterable[Global___LostDevice] | None = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices", "machine", b"machine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

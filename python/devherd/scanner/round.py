@@ -22,7 +22,7 @@ from devherd.offers.device_plugin import Made, made_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import notice_messages, now, problem_messages
+from devherd.scanner.core import machine, notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
@@ -81,8 +81,8 @@ class Round:
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
         self._change_log = ChangeLog(history, published, self._summary.problems, earlier.sources)
-        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file)
-        self._present_file = PresentFile(settings.present_file, now(config).boot_id)
+        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file, machine(settings.host_root))
+        self._present_file = PresentFile(settings.present_file, now(config).boot_id, machine(settings.host_root))
         self._present_for: object = None
         """See `Pipeline.present_for`, at the time of the last write."""
         lost = LostDevices(self._lost_file.read())
