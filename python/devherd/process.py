@@ -5,12 +5,14 @@ reads those of the children; the exporter, which inherits the mapping, and comma
 read all.
 """
 
+import json
 import mmap
 import os
 import signal
+import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +43,11 @@ YIELD = signal.SIGUSR1
 """Asks the child of a program that hands over to serve on until the next instance has taken over."""
 RENEW = 75
 """Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
+
+SLEEPS = 76
+"""Exit code of a child that has handed its listening sockets over, and is started again at the next connection."""
+_LONGEST_MESSAGE, _MOST_SOCKETS = 1 << 16, 253
+"""Of `hand_sockets`; the second is the kernel's own limit (SCM_MAX_FD)."""
 
 
 class Heartbeat:
@@ -166,6 +173,8 @@ class Child:
     last_exit: str = ""
     """How the previous process ended; empty for the first."""
     sandbox: Confined | None = None
+    keeper: int | None = None
+    """The descriptor through which it hands its listening sockets to the supervisor, and gets them back."""
 
     def beat(self) -> None:
         """Store the heartbeat; the child's main loop calls it every BEAT_PERIOD_SECONDS."""
@@ -199,6 +208,26 @@ class Child:
     def may_serve_in(self, path: Path) -> bool:
         """True if the child may create sockets in a directory."""
         return self.sandbox is None or self.sandbox.may_serve_in(path)
+
+
+def hand_sockets(through: socket.socket, sockets: Mapping[str, Sequence[int]]) -> None:
+    """Send the descriptors of listening sockets by address, in one message. Raises OSError if it cannot be sent."""
+    addresses = [address for address, descriptors in sockets.items() for _ in descriptors]
+    descriptors = [descriptor for of_address in sockets.values() for descriptor in of_address]
+    socket.send_fds(through, [json.dumps(addresses).encode()], descriptors)
+
+
+def take_sockets(through: socket.socket) -> dict[str, list[socket.socket]]:
+    """The sockets that were sent with `hand_sockets`; empty if none were."""
+    through.setblocking(False)  # recv_fds ignores flags
+    try:
+        message, descriptors, _, _ = socket.recv_fds(through, _LONGEST_MESSAGE, _MOST_SOCKETS)
+    except BlockingIOError:
+        return {}
+    sockets: dict[str, list[socket.socket]] = {}
+    for address, descriptor in zip(json.loads(message or b"[]"), descriptors, strict=True):
+        sockets.setdefault(address, []).append(socket.socket(fileno=descriptor))
+    return sockets
 
 
 def take_reloads() -> None:

@@ -217,11 +217,6 @@ class Settings:
         return self.run_dir / "verdicts.pb"
 
     @property
-    def allocatable_directory(self) -> Path:
-        """The devices that the kubelet lists as allocatable, one file per resource, written by the exporter."""
-        return self.run_dir / "allocatable"
-
-    @property
     def http_directory(self) -> Path:
         """The exporter's status."""
         return self.run_dir / "http"
@@ -346,7 +341,6 @@ class Settings:
             self.history_directory,
             self.verdicts_file,
             self.lost_file,
-            self.allocatable_directory,
             self.holders_file.parent,
             self.pre_start_socket.parent,
             self.ledger_file.parent,

@@ -98,12 +98,12 @@ class Testbed:
         return await herd.wait()
 
     def children(self) -> dict[str, spool_pb2.Child]:
-        """The supervisor's children by name."""
+        """The supervisor's children by name, without one that sleeps: it has no process."""
         try:
             children = spool.read(self.settings.children_file, spool_pb2.Children).children
         except (FileNotFoundError, spool.SpoolError):
             return {}
-        return {child.name: child for child in children}
+        return {child.name: child for child in children if not child.asleep}
 
     def runs(self, *names: str) -> bool:
         """True if these children, or all without names, are RUNNING in the supervisor's last report."""

@@ -1,33 +1,46 @@
-"""When a resource child concludes that the kubelet has lost its devices, from what the exporter has left."""
+"""When a resource child concludes that the kubelet has lost its devices, from what the kubelet lists."""
 
 import asyncio
-import time
 
+import grpc
+import grpc.aio
 import pytest
 
 from devherd import spool
+from devherd.device_plugin import generation
 from devherd.device_plugin.generation import until_forgotten
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.proto.spool_pb2 import Allocatable, ListedDevice, Resource
+from devherd.proto.spool_pb2 import ListedDevice, Resource
 
 PERIOD = 0.02
 
 
 class Check:
-    """One running check; `answer` plays the exporter."""
+    """One running check; `answer` plays the kubelet."""
 
     def __init__(self, directory, *devices):
         spool.write(spool.path_of(directory, "a.b_c"), Resource(name="a.b/c", devices=devices))
         resource = ResourceFile(directory, "a.b_c")
         resource.look()
-        self.path = directory / "answer.pb"
-        self.task = asyncio.create_task(until_forgotten(self.path, resource, PERIOD))
+        self.socket = directory / "kubelet.sock"
+        self.socket.touch()
+        self.answers = []
+        self.asked = asyncio.Event()
+        self.task = asyncio.create_task(until_forgotten(self.socket, resource, PERIOD))
 
-    async def answer(self, *device_ids, age=0.0):
-        """What the kubelet listed; returns when the check has had time to look."""
-        asked = time.monotonic() - age
-        spool.write(self.path, Allocatable(asked_monotonic_seconds=asked, device_ids=device_ids))
-        await asyncio.sleep(10 * PERIOD)
+    async def ids(self, socket):
+        """What the kubelet lists now, to its only caller; no answer is given twice."""
+        assert socket == self.socket
+        if not self.answers:
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+        self.asked.set()
+        return {"a.b/c": set(self.answers.pop(0)), "a.b/other": {"0", "1"}}
+
+    async def answer(self, *device_ids):
+        """The kubelet's next answer; returns when it was taken."""
+        self.answers.append(device_ids)
+        self.asked.clear()
+        await asyncio.wait_for(self.asked.wait(), 20)
 
     async def is_forgotten(self):
         """Whether it has ended after several more looks."""
@@ -36,10 +49,10 @@ class Check:
 
 
 @pytest.fixture
-async def check(tmp_path):
+async def check(tmp_path, monkeypatch):
     """A check of two healthy devices and one that is not."""
     made = Check(tmp_path, ListedDevice(id="0"), ListedDevice(id="1"), ListedDevice(id="2", reasons=["gone"]))
-    await asyncio.sleep(0.001)
+    monkeypatch.setattr(generation, "allocatable_ids", made.ids)
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
@@ -55,11 +68,15 @@ async def test_two_answers_without_any_healthy_device_are_the_end(check):
     )
 
 
-async def test_one_answer_counts_once_however_often_it_is_looked_at(check):
-    """An exporter that has died leaves its last answer behind."""
+async def test_a_kubelet_that_does_not_answer_says_nothing(check):
+    """It is away, too slow, or has no PodResources API; what it said before still counts."""
     await check.answer("theirs")
-    for _ in range(5):
-        assert not await check.is_forgotten()
+    assert not await check.is_forgotten()
+    check.socket.unlink()
+    check.answers.append(("theirs",))
+    assert not await check.is_forgotten()
+    check.socket.touch()
+    assert await asyncio.wait_for(check.task, 20)
 
 
 async def test_one_healthy_device_in_the_list_begins_the_count_anew(check):
@@ -70,24 +87,10 @@ async def test_one_healthy_device_in_the_list_begins_the_count_anew(check):
     assert not await check.is_forgotten()
 
 
-async def test_what_was_asked_before_the_registration_does_not_count(check):
-    """The list of that time said nothing about this registration; nor does one from a boot with another clock."""
-    for age in (60.0, 50.0, -3600.0, -7200.0):
-        await check.answer("theirs", age=age)
-    assert not await check.is_forgotten()
-
-
-async def test_a_file_that_cannot_be_read_says_nothing(check):
-    """Torn, empty or absent."""
-    for content in (b"", b"\xff\xff"):
-        check.path.write_bytes(content)
-        assert not await check.is_forgotten()
-
-
-async def test_a_resource_without_healthy_devices_cannot_be_lost(tmp_path):
+async def test_a_resource_without_healthy_devices_cannot_be_lost(tmp_path, monkeypatch):
     """The kubelet lists healthy ones only."""
     check = Check(tmp_path, ListedDevice(id="2", reasons=["gone"]))
-    await asyncio.sleep(0.001)
+    monkeypatch.setattr(generation, "allocatable_ids", check.ids)
     for _ in range(3):
         await check.answer()
     assert not await check.is_forgotten()

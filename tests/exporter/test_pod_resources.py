@@ -7,11 +7,9 @@ import time
 from concurrent import futures
 
 import grpc
-from exporter_instance import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd import spool
 from devherd.kubelet import pod_resources
 from devherd.kubelet.pod_resources import PodResources, parse
 from devherd.proto import podresources_v1_pb2_grpc
@@ -22,7 +20,7 @@ from devherd.proto.podresources_v1_pb2 import (
     ListPodResourcesResponse,
 )
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
-from devherd.proto.spool_pb2 import Allocatable, Device, Offer
+from devherd.proto.spool_pb2 import Device, Offer
 
 
 def pod(name, *devices, container="main"):
@@ -157,37 +155,3 @@ def test_no_answer_of_the_kubelet_makes_a_holder_twice(pods):
     for holders in allocations.values():
         names = [(holder["namespace"], holder["pod"], holder["container"]) for holder in holders]
         assert len(names) == len(set(names))
-
-
-def allocatable(instance, key="example.com_gpu"):
-    """What the exporter has left for a resource child; None before it has."""
-    path = spool.path_of(instance.run_dir / "allocatable", key)
-    return spool.read(path, Allocatable) if path.exists() else None
-
-
-def test_each_child_finds_what_the_kubelet_lists_of_its_resource(make_instance):
-    """One question for the whole node, also with `listen: ""`; what the kubelet does not list has no devices."""
-    instance = make_instance(listen="")
-    instance.configure("", kubelet_check=0.1)
-    instance.put(GPU)
-    instance.put(Offer(name="example.com/nic", devices=[Device(id="a")]))
-    with Kubelet(instance.kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
-        kubelet.allocatable = [("example.com/gpu", ["1", "0"]), ("other.com/nic", ["7"]), ("example.com/gpu", ["2"])]
-        began = time.monotonic()
-        instance.start()
-        eventually(lambda: allocatable(instance), "it asks")
-        assert list(allocatable(instance).device_ids) == ["0", "1", "2"]
-        assert began < allocatable(instance).asked_monotonic_seconds <= time.monotonic()
-        eventually(lambda: allocatable(instance, "example.com_nic"), "it writes a file for each resource")
-        assert list(allocatable(instance, "example.com_nic").device_ids) == []
-        assert allocatable(instance, "other.com_nic") is None
-        instance.take_away("example.com/nic")
-        eventually(lambda: not allocatable(instance, "example.com_nic"), "the file goes with its resource")
-        mark, last = kubelet.asked_allocatable, allocatable(instance).asked_monotonic_seconds
-        eventually(lambda: kubelet.asked_allocatable >= mark + 3, "it asks again and again")
-        eventually(lambda: allocatable(instance).asked_monotonic_seconds > last, "it writes when it has asked")
-
-    last = allocatable(instance).asked_monotonic_seconds
-    time.sleep(0.5)
-    assert allocatable(instance).asked_monotonic_seconds <= last + 0.2
-    assert "Traceback" not in instance.log

@@ -163,7 +163,7 @@ REPORTER = RESOURCE_CHILD | {
 def node(directory):
     """A run directory with three resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
     for key in (OWN, OTHER, "external-check", "amd-kfd", "ledger"):
-        for place in ("offers/device-plugin", "state", "allocatable"):
+        for place in ("offers/device-plugin", "state"):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
             spool.write(path, spool_pb2.Resource(name=key.replace("_", "/")))

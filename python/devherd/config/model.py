@@ -409,13 +409,17 @@ DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
 
 class ExporterOptions(Section):
-    """Extent of the metrics at `/metrics`."""
+    """The process that serves HTTP, and the extent of the metrics at `/metrics`."""
 
     device_metrics: DeviceMetrics = "physical"
     """Which devices have series of their own. `physical`: each device once, however often it is shared; `all`: every id
     that the kubelet knows, replicas of shared devices included; `faults`: each device once, and only while it has
     findings (alerts work); `none`: no device (alerts about single devices do not work). Counters have one series a
     device with every setting but `none`.
+    """
+    sleep_after: Period = 600.0
+    """Time without a connection after which the process ends, to give its memory back; the supervisor keeps the
+    addresses open and starts it again at the next connection, which it answers. 0: it always runs.
     """
 
 

@@ -153,6 +153,7 @@ class ExporterOptions:
     """`ExporterOptions` of model.py."""
 
     device_metrics: DeviceMetrics = "physical"
+    sleep_after: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

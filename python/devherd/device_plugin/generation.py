@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -12,22 +13,22 @@ from typing import Any
 
 import grpc.aio
 
-from devherd import counters, spool
+from devherd import counters
 from devherd.device_plugin.hand_over import Connections, Predecessor, forget_clients
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
 from devherd.errors import DevherdError
 from devherd.kubelet.endpoint import Endpoint, Identity
+from devherd.kubelet.pod_resources import allocatable_ids
 from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
-from devherd.proto import spool_pb2
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 from devherd.text import amount
 
 MISSES = 2
 """Consecutive answers without our devices that count as a loss: one may precede our list's arrival at the kubelet."""
-LOOKS_A_PERIOD = 4
-"""Number of reads of the file in the time between two answers."""
+SHORTEST_PERIOD = 0.8
+"""The part of a period that is always waited for; the rest is chance, so that not all resources ask at once."""
 
 WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
@@ -189,8 +190,8 @@ class Generation:
     async def _first(self, over: asyncio.Task[Ended]) -> Ended:
         """The first reason to end: that of `over`, or devices that the kubelet has lost."""
         settings = self._kubelet.settings
-        answers = spool.path_of(settings.allocatable_directory, spool.key_of(self._resource.latest.name))
-        forgotten = asyncio.create_task(until_forgotten(answers, self._resource, settings.kubelet_check))
+        check = until_forgotten(settings.pod_resources_socket, self._resource, settings.kubelet_check)
+        forgotten = asyncio.create_task(check)
         try:
             await asyncio.wait((over, forgotten), return_when=asyncio.FIRST_COMPLETED)
             return over.result() if over.done() else Ended(forgotten.result())
@@ -293,21 +294,30 @@ async def _opened(stream: asyncio.Event) -> None:
         raise RegistrationError(f"the kubelet opened no stream within {WATCH_DEADLINE_SECONDS:.0f} s") from error
 
 
-async def until_forgotten(answers: Path, resource: ResourceFile, period_seconds: float) -> str:
+async def until_forgotten(pod_resources: Path, resource: ResourceFile, period_seconds: float) -> str:
     """Return the reason to register again once the kubelet lists none of the healthy devices.
 
-    Only answers to requests made after this call count. If the period is 0, without an exporter, or if the kubelet
-    does not answer (no PodResources API, no permission for its socket, too slow), this never returns.
+    If the period is 0, or if the kubelet does not answer (no PodResources API, no permission for its socket, too slow),
+    this never returns.
     """
-    misses, last = 0, time.monotonic()
+    misses = 0
     while misses < MISSES:
-        await asyncio.sleep(period_seconds / LOOKS_A_PERIOD if period_seconds else float("inf"))
-        answer = spool.read_or_empty(answers, spool_pb2.Allocatable)
-        if last < answer.asked_monotonic_seconds <= time.monotonic():
-            last = answer.asked_monotonic_seconds
-            healthy = resource.latest.healthy
-            misses = misses + 1 if healthy and healthy.isdisjoint(answer.device_ids) else 0
+        part = random.uniform(SHORTEST_PERIOD, 1.0)  # noqa: S311 - chance, not secrecy
+        await asyncio.sleep(period_seconds * part or float("inf"))
+        if not _is_there(pod_resources):
+            continue
+        try:
+            listed = (await allocatable_ids(pod_resources)).get(resource.latest.name, set())
+        except grpc.aio.AioRpcError as error:
+            log.debug("cannot ask %s which devices are allocatable: %s", pod_resources, error.details())
+            continue
+        healthy = resource.latest.healthy
+        misses = misses + 1 if healthy and healthy.isdisjoint(listed) else 0
     return "the kubelet has lost our devices, although the stream is still open"
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists()
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

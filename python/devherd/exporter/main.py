@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-import time
-from typing import TYPE_CHECKING, NoReturn
-
-import grpc.aio
+import socket
+from typing import TYPE_CHECKING
 
 from devherd import spool
 from devherd.config.resolved import ResolvedFileError, read_resolved
@@ -15,10 +13,9 @@ from devherd.exporter.application import Application
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
-from devherd.kubelet.pod_resources import PodResources, allocatable_ids
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.kubelet.pod_resources import PodResources
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, SLEEPS, Child, hand_sockets, take_reloads, take_sockets
 from devherd.proto import spool_pb2
-from devherd.settings import Settings
 
 if TYPE_CHECKING:
     from devherd.config.web import Web
@@ -26,44 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class AllocatableWriter:
-    """Writes `<run-dir>/allocatable`. The files stay unchanged while the kubelet does not answer."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._socket = settings.pod_resources_socket
-        self._period_seconds = settings.kubelet_check
-        self._resources_directory = settings.resources_directory
-        self._directory = settings.allocatable_directory
-        self._complaint = ""
-
-    async def run(self) -> NoReturn:
-        """Ask the kubelet every `kubelet_check` seconds; never if that is 0."""
-        while True:
-            await asyncio.sleep(self._period_seconds or float("inf"))
-            if self._socket.exists():
-                await self._write()
-
-    async def _write(self) -> None:
-        asked = time.monotonic()
-        try:
-            listed = {spool.key_of(name): ids for name, ids in (await allocatable_ids(self._socket)).items()}
-            served = spool.keys_in(self._resources_directory)
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            for key in served:
-                answer = spool_pb2.Allocatable(asked_monotonic_seconds=asked, device_ids=sorted(listed.get(key, ())))
-                spool.write(spool.path_of(self._directory, key), answer)
-            for key in spool.keys_in(self._directory) - served:
-                spool.remove(self._directory, key)
-        except grpc.aio.AioRpcError as error:  # the exporter's other calls to the same socket log the failure
-            log.debug("cannot ask %s which devices are allocatable: %s", self._socket, error)
-        except OSError as error:
-            if str(error) != self._complaint:
-                log.warning(
-                    "cannot write %s: %s; devices that the kubelet loses are not noticed", self._directory, error
-                )
-            self._complaint = str(error)
-        else:
-            self._complaint = ""
+LAST_LOOK_SECONDS, LAST_ANSWER_SECONDS = 0.05, 2.0
+"""Before it sleeps, time for a connection that was accepted at the last moment to be seen, and to be answered."""
 
 
 def main(child: Child) -> int:
@@ -82,9 +43,10 @@ class Exporter:
         self._encryption = Encryption()
         self._web: Web | None = None
         self._listener = Listener(self._gate.answer, self._encryption)
-        self._allocatable = AllocatableWriter(child.settings)
+        self._keeper = None if child.keeper is None else socket.socket(fileno=child.keeper)
+        self._sleep_after_seconds = 0.0
         self._stopped = asyncio.Event()
-        self._is_outgrown = False
+        self._exit_code = 0
         self._complaint = ""
 
     async def run(self) -> int:
@@ -97,27 +59,54 @@ class Exporter:
             loop.add_signal_handler(number, self._stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         take_reloads()
+        if self._keeper is not None:
+            self._listener.adopt(take_sockets(self._keeper))
         self._reload()
         with contextlib.closing(self._listener):
             async with asyncio.TaskGroup() as tasks:
-                work = [tasks.create_task(self._beat()), tasks.create_task(self._allocatable.run())]
+                beats = tasks.create_task(self._beat())
                 await self._stopped.wait()
-                for task in work:
-                    task.cancel()
-        return RENEW if self._is_outgrown else 0
+                beats.cancel()
+        return self._exit_code
+
+    def _end(self, exit_code: int) -> None:
+        self._exit_code = exit_code
+        self._stopped.set()
 
     async def _beat(self) -> None:
         while True:
             if self._child.has_outgrown_its_sandbox():
-                self._is_outgrown = True
-                self._stopped.set()
+                self._end(RENEW)
             self._child.beat()
             if self._web is None:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()
             self._write_addresses()
+            if self._may_sleep():
+                await self._sleep()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
+
+    def _may_sleep(self) -> bool:
+        """True after the configured time without a connection."""
+        return 0 < self._sleep_after_seconds <= self._listener.quiet_seconds()
+
+    async def _sleep(self) -> None:
+        """Hand the listening sockets to the supervisor, which starts this program again at the next connection."""
+        sockets = self._listener.sockets()
+        if self._keeper is None or not sockets:
+            return
+        try:
+            hand_sockets(self._keeper, sockets)
+        except OSError as error:
+            log.warning("cannot hand the listening sockets to the supervisor: %s", error)
+            self._keeper = None
+            return
+        self._listener.stop_accepting()
+        await asyncio.sleep(LAST_LOOK_SECONDS)
+        if not self._listener.quiet_seconds():
+            await asyncio.sleep(LAST_ANSWER_SECONDS)
+        self._end(SLEEPS)
 
     def _write_addresses(self) -> None:
         """Write the served addresses to the run directory; restores the file if it was removed."""
@@ -148,10 +137,10 @@ class Exporter:
             log.info(
                 "certificates or a socket are elsewhere by now: starting again, in a sandbox with these directories"
             )
-            self._is_outgrown = True
-            self._stopped.set()
+            self._end(RENEW)
             return
         self._application.configure(config.exporter)
+        self._sleep_after_seconds = config.exporter.sleep_after
         has_changed = config.web != self._web
         if has_changed:
             self._gate.guard(config.web)

@@ -230,6 +230,7 @@ class Connections:
         self._handler = handler
         self._encryption = encryption or Encryption()
         self._open: set[Connection] = set()
+        self._quiet_since = time.monotonic()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until its end. Never raises."""
@@ -247,7 +248,12 @@ class Connections:
             pass  # the peer is gone or too slow, or the connection was closed to make room or at the end of the process
         finally:
             self._open.discard(connection)
+            self._quiet_since = time.monotonic()
             writer.close()
+
+    def quiet_seconds(self) -> float:
+        """Seconds since the end of the last connection, or since the start; 0 if one is open."""
+        return 0.0 if self._open else time.monotonic() - self._quiet_since
 
     def close(self) -> None:
         """Abort all connections."""

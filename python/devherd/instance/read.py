@@ -234,7 +234,7 @@ def _is_full(directory: Path) -> bool:
 
 def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:
     """The running processes whose last heartbeat is older than SILENCE_LIMIT_SECONDS."""
-    slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING}
+    slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING and not child.asleep}
     slots[SUPERVISOR] = heartbeats.supervisor
     return frozenset(name for name, slot in slots.items() if heartbeats.silence_seconds(slot) > SILENCE_LIMIT_SECONDS)
 

@@ -1049,34 +1049,6 @@ class ResourceState(_message.Message):
 Global___ResourceState: _TypeAlias = ResourceState  # noqa: Y015
 
 @_typing.final
-class Allocatable(_message.Message):
-    """<run-dir>/allocatable/<key>/current.pb: the devices of a resource that the kubelet lists as allocatable, written by the exporter."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ASKED_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
-    DEVICE_IDS_FIELD_NUMBER: _builtins.int
-    asked_monotonic_seconds: _builtins.float
-    """CLOCK_MONOTONIC: when the kubelet was asked"""
-    @_builtins.property
-    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """sorted"""
-
-    def __init__(
-        self,
-        *,
-        asked_monotonic_seconds: _builtins.float = ...,
-        device_ids: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_monotonic_seconds", b"asked_monotonic_seconds", "device_ids", b"device_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Allocatable: _TypeAlias = Allocatable  # noqa: Y015
-
-@_typing.final
 class Holders(_message.Message):
     """<run-dir>/holders/current.pb: the devices that pods hold, written by process holders while a device is gone."""
 
@@ -1349,6 +1321,7 @@ class Child(_message.Message):
     STARTED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     LAST_EXIT_FIELD_NUMBER: _builtins.int
+    ASLEEP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """scanner, exporter, resource:<key>"""
     heartbeat_slot: _builtins.int
@@ -1358,6 +1331,8 @@ class Child(_message.Message):
     """supervisord's word: RUNNING, BACKOFF, STOPPED, ..."""
     started_timestamp_seconds: _builtins.float
     last_exit: _builtins.str
+    asleep: _builtins.bool
+    """its process has ended and starts at the next connection to its addresses; state is RUNNING"""
     @_builtins.property
     def restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """by cause: exit, signal, heartbeat, operator"""
@@ -1372,10 +1347,11 @@ class Child(_message.Message):
         started_timestamp_seconds: _builtins.float = ...,
         restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         last_exit: _builtins.str = ...,
+        asleep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_slot", b"heartbeat_slot", "last_exit", b"last_exit", "name", b"name", "pid", b"pid", "restarts", b"restarts", "started_timestamp_seconds", b"started_timestamp_seconds", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asleep", b"asleep", "heartbeat_slot", b"heartbeat_slot", "last_exit", b"last_exit", "name", b"name", "pid", b"pid", "restarts", b"restarts", "started_timestamp_seconds", b"started_timestamp_seconds", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -214,7 +214,6 @@ def _make_directories(settings: Settings) -> None:
         settings.offers_directory,
         settings.resources_directory,
         settings.state_directory,
-        settings.allocatable_directory,
         settings.logs_directory,
     ):
         directory.mkdir(mode=0o700, exist_ok=True)

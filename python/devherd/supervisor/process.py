@@ -13,12 +13,13 @@ from supervisor.process import ProcessGroup, Subprocess
 from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
 
 from devherd.backoff import Backoff
-from devherd.process import RENEW, Child
+from devherd.process import RENEW, SLEEPS, Child
 from devherd.proto import spool_pb2
 from devherd.supervisor import fork
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
 from devherd.supervisor.sandbox import Access, Sandbox, make_directories
+from devherd.supervisor.sleep import Doorbell, Keeper
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +101,15 @@ class Process(Subprocess):
 
     def __init__(self, config: ChildConfig) -> None:
         super().__init__(config)
-        self.dispatchers: dict[int, Output] = {}
+        self.dispatchers: dict[int, Output | Doorbell] = {}
         self.pipes: dict[str, Any] = {}
         self.slot: int = config.options.heartbeats.claim()
         self.restarts: Counter[str] = Counter()
         self.last_exit = ""
         self.leaving = False
+        self.is_asleep = False
+        """True while its process has ended until the next connection; its state is RUNNING."""
+        self._keeper = Keeper()
         self._access = Access()
         self._failures = 0
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
@@ -126,11 +130,14 @@ class Process(Subprocess):
         self._spawned_at = time.monotonic()
         self._silent = False
         self._dead_by = NEVER
+        if self.config.program.sleeps:
+            self._keeper.open()
         with fork.signals_held():
             pid: int | None = super().spawn()
         if pid is None:
             self._close_output()
         else:
+            self._keeper.forked()
             self.note(f"{self.config.child_name} started, process {pid}")
             self.restarts.update([self._cause] if self._cause else [])
             self._cause = ""
@@ -140,9 +147,11 @@ class Process(Subprocess):
         options = self.config.options
         sandbox = Sandbox(self._access)
         settings, heartbeats = options.settings, options.heartbeats
-        child = Child(self.config.child_name, settings, heartbeats, self.slot, self.last_exit, sandbox)
+        keep = self._keeper.descriptor()
+        keeper = None if keep is None else fork.KEPT
+        child = Child(self.config.child_name, settings, heartbeats, self.slot, self.last_exit, sandbox, keeper)
         output = self.pipes["child_stdout"]
-        fork.cross(child, self.config.program.main, sandbox, output, options.pid)
+        fork.cross(child, self.config.program.main, sandbox, output, options.pid, keep=keep)
 
     def make_directories(self) -> None:
         """Create the child's own directories, at its start and after they were removed."""
@@ -188,9 +197,32 @@ class Process(Subprocess):
             self._failures = 0
             self._backoff.reset()
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")
+        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (doors := self._keeper.take()):
+            self._sleep(doors)
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
+
+    def _sleep(self, doors: list[int]) -> None:
+        """Wait for a connection at one of these sockets."""
+        self._cause = self.last_exit = ""
+        self.is_asleep = True
+        self.dispatchers = {door: Doorbell(self.wake) for door in doors}
+        self.change_state(ProcessStates.RUNNING)
+        self.note(f"{self.config.child_name} sleeps until the next connection")
+
+    def wake(self) -> None:
+        """Start a child that sleeps."""
+        if self.is_asleep:
+            self._stop_polling()
+            self.change_state(ProcessStates.EXITED)
+            self.spawn()
+
+    def _stop_polling(self) -> None:
+        self.is_asleep = False
+        for door in self.dispatchers:
+            self.config.options.poller.unregister_readable(door)
+        self.dispatchers = {}
 
     def note(self, what: str, level: int = logging.INFO) -> None:
         """Write what happened to the child to the log and the history."""
@@ -233,6 +265,12 @@ class Process(Subprocess):
 
     def kill(self, sig: int) -> str | None:
         """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
+        if self.is_asleep:
+            self._stop_polling()
+            self._keeper.stop()
+            self.change_state(ProcessStates.STOPPED)
+            self.note(f"{self.config.child_name} stopped, in its sleep")
+            return None
         reason: str | None = super().kill(sig)
         self._kill_at = time.monotonic() + STOP_SECONDS
         if sig == signal.SIGKILL:
@@ -253,7 +291,7 @@ class Process(Subprocess):
 
     def replace_if_silent(self, limit_seconds: float, watched_since: float) -> None:
         """Kill a child whose heartbeat is older than the limit; it is then restarted like any child that died."""
-        if self.state not in _ALIVE or self._silent:
+        if self.state not in _ALIVE or self._silent or self.is_asleep:
             return
         last_sign = max(self._last_beat(), self._spawned_at, watched_since)
         if time.monotonic() - last_sign > limit_seconds:
@@ -295,6 +333,7 @@ class Process(Subprocess):
             started_timestamp_seconds=self.laststart,
             restarts=dict(self.restarts),
             last_exit=self.last_exit,
+            asleep=self.is_asleep,
         )
 
     def _due_to_start(self) -> float:

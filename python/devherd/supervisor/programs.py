@@ -49,6 +49,8 @@ class Program:
     """True if it reads the configuration, and reads it again at SIGHUP."""
     starts_programs: bool = False
     """True if it starts programs of the operator, which may leave processes behind."""
+    sleeps: bool = False
+    """True if it may end with SLEEPS until the next connection to its listening sockets."""
     hands_over: bool = False
     """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
@@ -201,12 +203,11 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
             Path("/run/systemd/resolve"),
             *certificates,
         ),
-        write=(settings.allocatable_directory, settings.http_directory),
+        write=(settings.http_directory,),
         sockets=sockets,
         made=(settings.http_directory,),
         follows=(
             settings.run_dir,
-            settings.allocatable_directory,
             settings.http_directory,
             *certificates,
             *sockets,
@@ -339,21 +340,18 @@ def _features_directory(settings: Settings) -> tuple[Path, ...]:
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
-    """Reads its offer and the kubelet's allocatable devices, writes its state and history, serves its socket.
+    """Reads its offer, writes its state and history, serves its socket.
 
     Connecting to Unix sockets needs no access.
     """
-    offer, state, answer = (
-        directory / key
-        for directory in (settings.resources_directory, settings.state_directory, settings.allocatable_directory)
-    )
+    offer, state = settings.resources_directory / key, settings.state_directory / key
     history = settings.history_directory / f"resource:{key}"
     return Access(
-        read=(offer, answer),
+        read=(offer,),
         write=(state, history),
-        made=(state, answer, history),
+        made=(state, history),
         sockets=settings.socket_directories,
-        follows=(offer, state, answer, history, settings.socket_directory),
+        follows=(offer, state, history, settings.socket_directory),
         limits=_RESOURCE_LIMITS,
     )
 
@@ -431,7 +429,7 @@ def _source(
 DEVHERD = Programs(
     children=(
         Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
-        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True),
+        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True, sleeps=True),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),

@@ -1,0 +1,95 @@
+"""Keeps the listening sockets of a child that sleeps: it has ended, and is started again at the first connection.
+
+A pair of sockets lies between the supervisor and the child. Through it the child sends its listening sockets before it
+ends; the supervisor polls them and sends them back to the process that it starts when one is readable. Nobody accepts
+meanwhile: the connection waits in the kernel, and the new process answers it.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from devherd.process import hand_sockets, take_sockets
+
+
+class Doorbell:
+    """A listening socket, in the terms of supervisord's loop."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+
+    def readable(self) -> bool:
+        """Return True: always polled for a connection."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False: never polled for writing."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Wake the child."""
+        self._ring()
+
+    def handle_error(self) -> None:
+        """Wake the child: it says what is wrong with its socket."""
+        self._ring()
+
+    def end(self) -> None:
+        """Do nothing: the socket stays with its keeper."""
+
+
+class Keeper:
+    """The supervisor's side, for one child over all its restarts."""
+
+    def __init__(self) -> None:
+        self._ours: socket.socket | None = None
+        self._theirs: socket.socket | None = None
+        self._kept: dict[str, list[socket.socket]] = {}
+
+    def open(self) -> None:
+        """Make the pair for a process that is about to be forked, with the sockets that it gets back."""
+        self.close_pair()
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._kept:
+            hand_sockets(self._ours, {address: [one.fileno() for one in ours] for address, ours in self._kept.items()})
+
+    def descriptor(self) -> int | None:
+        """The child's end of the pair, in the fork."""
+        return self._theirs.fileno() if self._theirs else None
+
+    def forked(self) -> None:
+        """The child has its end of the pair, and its sockets in it."""
+        if self._theirs:
+            self._theirs.close()
+        self._theirs = None
+        self._close()
+
+    def take(self) -> list[int]:
+        """Keep the sockets that the child has sent; returns their descriptors, none if it has sent none."""
+        if self._ours is not None:
+            self._kept = take_sockets(self._ours)
+        return [one.fileno() for sockets in self._kept.values() for one in sockets]
+
+    def stop(self) -> None:
+        """Close the sockets as the child does at its end: Unix sockets are removed."""
+        for sockets in self._kept.values():
+            for one in sockets:
+                if one.family == socket.AF_UNIX:
+                    with contextlib.suppress(OSError):
+                        Path(one.getsockname()).unlink()
+        self._close()
+        self.close_pair()
+
+    def close_pair(self) -> None:
+        """Close both ends."""
+        for end in (self._ours, self._theirs):
+            if end is not None:
+                end.close()
+        self._ours = self._theirs = None
+
+    def _close(self) -> None:
+        for sockets in self._kept.values():
+            for one in sockets:
+                one.close()
+        self._kept = {}

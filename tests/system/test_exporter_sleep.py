@@ -1,0 +1,151 @@
+"""The exporter ends when nobody has connected for a while, and answers the next who connects."""
+
+import asyncio
+import http.client
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from outside import devherd, get, supervisorctl
+
+from devherd import spool
+from devherd.proto import spool_pb2
+
+NAME = "example.com/a"
+CONFIG = {"simulated": [{"name": NAME, "count": 2}], "exporter": {"sleep_after": "1s"}}
+SLEEPS = "exporter sleeps until the next connection"
+asleep_soon = pytest.mark.on("generic", CONFIG)
+
+
+def child(testbed):
+    """What the supervisor says of the exporter."""
+    children = spool.read(testbed.settings.children_file, spool_pb2.Children).children
+    return next(each for each in children if each.name == "exporter")
+
+
+async def asleep(testbed):
+    """Wait until it sleeps."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.until(lambda: child(testbed).asleep, "the exporter sleeps")
+
+
+def exporters(testbed):
+    """The supervisor's children that are exporters."""
+    pids = Path(f"/proc/{testbed.herd.pid}/task/{testbed.herd.pid}/children").read_text().split()
+    return [pid for pid in pids if b"devherd: exporter" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@asleep_soon
+async def test_an_exporter_that_nobody_asks_ends_and_answers_the_next_scrape(testbed):
+    """The first answer is whole, and the process is the only thing that went."""
+    await asleep(testbed)
+    assert exporters(testbed) == []
+
+    for number in range(1, 4):
+        status, metrics = await get(testbed, "/metrics")
+        assert status == 200
+        assert f'devherd_devices{{health="Healthy",resource_name="{NAME}"}} 2.0' in metrics
+        assert 'devherd_child_up{child="exporter"} 1.0' in metrics
+        await testbed.until(lambda: testbed.log.count(SLEEPS) == number + 1, "it sleeps again")  # noqa: B023
+        await asleep(testbed)
+        assert not child(testbed).restarts
+        assert not child(testbed).last_exit
+
+
+@asleep_soon
+async def test_many_who_connect_at_once_to_a_sleeping_exporter_are_all_answered(testbed):
+    """They wait in the kernel until the process is there."""
+    await asleep(testbed)
+    answers = await asyncio.gather(*(get(testbed, path) for path in ("/healthz", "/readyz", "/metrics") * 10))
+    assert [status for status, _ in answers] == [200] * 30
+
+
+@asleep_soon
+async def test_a_connection_that_stays_keeps_the_exporter_up(testbed):
+    """As a scraper's does, and a probe each ten seconds."""
+    await testbed.until(lambda: "serving http" in testbed.log, "it listens")
+    host, port = testbed.settings.listen.split(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
+        for _ in range(2):
+            await asyncio.to_thread(connection.request, "GET", "/healthz")
+            assert (await asyncio.to_thread(lambda: connection.getresponse().read())) == b"ok\n"
+            await asyncio.sleep(2.5)
+        assert len(exporters(testbed)) == 1
+    await asleep(testbed)
+
+
+@asleep_soon
+async def test_status_and_supervisorctl_call_a_sleeping_exporter_no_fault(testbed):
+    """It is as it should be, also for scripts that look at exit codes."""
+    await asleep(testbed)
+    settings = testbed.settings
+    where = (f"--run-dir={settings.run_dir}", f"--kubelet-dir={settings.kubelet_dir}")
+    done = await asyncio.to_thread(devherd, "status", *where)
+    assert "asleep" in done.stdout
+    assert "silent" not in done.stdout
+    said = await supervisorctl(testbed, "status", "exporter")
+    assert said.split() == ["exporter", "RUNNING", "asleep", "until", "the", "next", "connection"]
+    assert child(testbed).asleep
+
+
+@asleep_soon
+async def test_a_sleeping_exporter_that_is_stopped_gives_its_address_free(testbed):
+    """And serves again when it is started."""
+    await asleep(testbed)
+    assert "exporter: stopped" in await supervisorctl(testbed, "stop", "exporter")
+    assert await get(testbed, "/healthz") == (0, "")
+    host, port = testbed.settings.listen.split(":")
+    with socket.create_server((host, int(port))):
+        pass
+    assert "exporter: started" in await supervisorctl(testbed, "start", "exporter")
+    await testbed.child("exporter")
+    await testbed.until(lambda: "serving http" in testbed.log.rpartition("exporter stopped")[2], "it listens")
+    assert await get(testbed, "/healthz") == (200, "ok\n")
+
+
+@asleep_soon
+async def test_a_reload_wakes_a_sleeping_exporter_which_takes_the_new_configuration(testbed):
+    """Here that it never sleeps from now on."""
+    await asleep(testbed)
+    testbed.configure({**CONFIG, "exporter": {"sleep_after": 0}})
+    await supervisorctl(testbed, "reload")
+    await testbed.until(lambda: len(exporters(testbed)) == 1, "it runs")
+    await asyncio.sleep(2.5)
+    assert not child(testbed).asleep
+
+
+@asleep_soon
+async def test_a_unix_socket_stays_while_the_exporter_sleeps_and_goes_with_the_instance(testbed):
+    """A second start finds its place free."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.stop_herd()
+    path = testbed.directory / "http.sock"
+    await testbed.start_herd(f"--listen=unix:{path},{testbed.settings.listen}")
+    await asleep(testbed)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(path))
+        client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        received = await asyncio.to_thread(client.recv, 1000)
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    await asleep(testbed)
+    assert (await get(testbed, "/healthz"))[0] == 200
+    await asleep(testbed)
+    assert path.is_socket()
+    assert await testbed.stop_herd() == 0
+    assert not path.exists()
+
+
+@asleep_soon
+async def test_an_exporter_whose_address_is_in_use_stays_awake_until_it_has_it(testbed):
+    """It says why, as ever, and tries again."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.stop_herd()
+    host, port = testbed.settings.listen.split(":")
+    with socket.create_server((host, int(port))):
+        await testbed.start_herd()
+        await testbed.until(lambda: "trying again" in testbed.log, "it says so")
+        await asyncio.sleep(2.5)
+        assert len(exporters(testbed)) == 1
+    await asleep(testbed)
