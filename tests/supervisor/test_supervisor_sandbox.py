@@ -26,9 +26,6 @@ RESOURCE_CHILD = {
     "serve in the plugin directory": "done",
     "connect to the kubelet": "done",
     "read another's offer": "EACCES",
-    "read what the kubelet has of its offer": "done",
-    "write what the kubelet has of its offer": "EACCES",
-    "read what the kubelet has of another": "EACCES",
     "list the offers": "EACCES",
     "write another's offer": "EACCES",
     "read another's state": "EACCES",
@@ -67,8 +64,6 @@ RESOURCE_CHILD = {
 
 EXPORTER = RESOURCE_CHILD | {
     "read another's offer": "done",
-    "write what the kubelet has of its offer": "done",
-    "read what the kubelet has of another": "done",
     "list the offers": "done",
     "read another's state": "done",
     "read the configuration": "done",
@@ -109,7 +104,6 @@ EXTERNAL = SCANNER | {
     "write its offer": "EACCES",
     "write its state": "EACCES",
     "write another's offer": "EACCES",
-    "write what the kubelet has of its offer": "EACCES",
     "write another's state": "EACCES",
     "make a state": "EACCES",
     "write a CDI spec": "EACCES",
@@ -121,7 +115,6 @@ EXTERNAL = SCANNER | {
 }
 
 KFD = RESOURCE_CHILD | {
-    "read what the kubelet has of its offer": "EACCES",
     "read its offer": "EACCES",
     "list the directory of its offer": "EACCES",
     "write its history": "EACCES",
@@ -147,7 +140,6 @@ REPORTER = RESOURCE_CHILD | {
     "read another's offer": "done",
     "list the offers": "done",
     "read another's state": "done",
-    "read what the kubelet has of another": "done",
     "read the configuration": "done",
     "write its history": "EACCES",
     "write its state": "EACCES",
