@@ -17,7 +17,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.errors import ExitCode, UnreachableError, UsageError
 
 if TYPE_CHECKING:

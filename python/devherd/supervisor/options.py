@@ -19,6 +19,7 @@ from devherd.history import History
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, signals
+from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.orphans import Orphans
 from devherd.supervisor.output import Stderr, main_log_path
 from devherd.supervisor.process import ChildConfig, GroupConfig
@@ -157,7 +158,8 @@ class Options(ServerOptions):
         """Open the control socket without the warning about a missing password: its mode keeps others out."""
         handlers, self.logger.handlers = self.logger.handlers, []
         try:
-            super().openhttpservers(supervisord)
+            with lean_imports():
+                super().openhttpservers(supervisord)
         finally:
             self.logger.handlers = handlers
 
