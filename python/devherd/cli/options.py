@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from devherd.config.model import Config
 
 OPTIONS = {
-    "config": Option("FILE", "configuration (default: {} if there is one)", is_fixed=True),
+    "config": Option("FILE", "configuration (default: {} if there is one)"),
     **settings.COMMON_OPTIONS,
 }
 COMMON_OPTIONS = tuple(f"--{name.replace('_', '-')}" for name in OPTIONS)
