@@ -56,7 +56,9 @@ def _has_flag(flag: int, function: Any) -> bool:
 
 
 _STAND_INS: Mapping[str, Mapping[str, object]] = {
+    "calendar": {},  # times in protobuf's JSON
     "configparser": {"RawConfigParser": object},  # reads supervisord.conf
+    "getopt": {},  # the words of supervisord's command line
     "google.protobuf.internal.python_message": {},  # messages without the C library
     "bz2": {},  # archives, by shutil
     "html": {"escape": _later("html", "escape")},
@@ -75,6 +77,7 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "ipaddress": {},
     "lzma": {},
     "mimetypes": {},
+    "pkgutil": {},  # gRPC's own certificates
     "supervisor.web": {"supervisor_ui_handler": _Page},
     "typing_extensions": {"Self": typing.Self, "override": lambda function: function},
     "xml.etree.ElementTree": {"iterparse": _later("xml.etree.ElementTree", "iterparse")},
