@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     if words and words[0] == "run":
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
 
         with lean_imports():
             from devherd.cli import run

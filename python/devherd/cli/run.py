@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from devherd.cli.options import OPTIONS, given_options, plain_options, plugin_of, word_of
 from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import DevherdError, UsageError
-from devherd.supervisor.lean_imports import lean_imports
+from devherd.lean_imports import lean_imports
 
 if TYPE_CHECKING:
     import argparse

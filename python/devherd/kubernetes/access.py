@@ -29,7 +29,7 @@ class Access(Record):
         """This pod's access; None outside a cluster, and in a pod without a service account's token."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         has_token = (SERVICE_ACCOUNT / "token").exists()
-        return cls(host, int(port)) if host and port.isdecimal() and has_token else None
+        return cls(host, int(port), SERVICE_ACCOUNT) if host and port.isdecimal() and has_token else None
 
     def namespace(self) -> str:
         """The pod's namespace; empty if its token has none."""

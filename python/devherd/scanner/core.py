@@ -4,7 +4,7 @@ import functools
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from devherd._native import Edits, Look, Platform, Problem, Scan, Scanner, vendors
@@ -102,6 +102,18 @@ def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugi
 def now(config: Config) -> Now:
     """The current time: wall clock, monotonic clock, boot id."""
     return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
+
+
+def machine(host_root: Path) -> str:
+    """What tells this machine from others, also in a container: its firmware's UUID or serial number; empty if unknown.
+
+    Sources: drivers/firmware/dmi-id.c; the property `serial-number` of the root node in the Devicetree Specification.
+    """
+    for path in ("sys/class/dmi/id/product_uuid", "sys/firmware/devicetree/base/serial-number"):
+        with suppress(OSError):
+            if found := (host_root / path).read_text(errors="replace").strip("\0\n "):
+                return found
+    return ""
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from devherd.offers.config_warnings import left_out
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import notice_messages, now, problem_messages
+from devherd.scanner.core import machine, notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
@@ -79,8 +79,8 @@ class Round:
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
         self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems, earlier.sources)
-        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file)
-        self._present_file = PresentFile(settings.present_file, now(config).boot_id)
+        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file, machine(settings.host_root))
+        self._present_file = PresentFile(settings.present_file, now(config).boot_id, machine(settings.host_root))
         self._present_for: object = None
         """The fingerprint for which it was written."""
         lost = LostDevices(self._lost_file.read())

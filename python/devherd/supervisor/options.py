@@ -16,10 +16,10 @@ from supervisor.poller import PollPoller
 from devherd import _native
 from devherd.errors import UsageError
 from devherd.history import History
+from devherd.lean_imports import lean_imports
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, signals
-from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.orphans import Orphans
 from devherd.supervisor.output import Stderr, main_log_path
 from devherd.supervisor.process import ChildConfig, GroupConfig

@@ -1,10 +1,10 @@
-"""Skips imports of library parts that devherd never runs: they delay its start, and every child would share them.
+"""Skips imports of library parts that devherd never runs: they delay its start, and each child would share and copy them.
 
 supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf its slower
-implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions. While the
-supervisor imports, a stand-in replaces each. It has the names that are used at import, and later those of the real
-module, for code that imports the module again and for code that holds the stand-in. The names are known for the
-versions that pyproject.toml permits.
+implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions; asyncio and
+hashlib load OpenSSL, prometheus-client a server and a client of its own. While these are imported, a stand-in replaces
+each. It has the names that are used at import, and later those of the real module, for code that imports the module
+again and for code that holds the stand-in. The names are known for the versions that pyproject.toml permits.
 """
 
 import functools
@@ -55,12 +55,16 @@ def _has_flag(flag: int, function: Any) -> bool:
     return isinstance(function, types.FunctionType) and bool(function.__code__.co_flags & flag)
 
 
-_STAND_INS: Mapping[str, Mapping[str, object]] = {
+StandIns = Mapping[str, Mapping[str, object]]
+"""The names that other modules use at import, by module."""
+
+HERD: StandIns = {
+    "asyncio.sslproto": {},  # TLS
+    "bz2": {},  # archives, by shutil
     "calendar": {},  # times in protobuf's JSON
     "configparser": {"RawConfigParser": object},  # reads supervisord.conf
     "getopt": {},  # the words of supervisord's command line
     "google.protobuf.internal.python_message": {},  # messages without the C library
-    "bz2": {},  # archives, by shutil
     "html": {"escape": _later("html", "escape")},
     "html.entities": {},
     "html.parser": {"HTMLParser": object},
@@ -78,18 +82,39 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "lzma": {},
     "mimetypes": {},
     "pkgutil": {},  # gRPC's own certificates
+    "ssl": {"SSLSocket": type("SSLSocket", (), {})},  # asyncio asks of each socket whether it is one
     "supervisor.web": {"supervisor_ui_handler": _Page},
     "typing_extensions": {"Self": typing.Self, "override": lambda function: function},
     "xml.etree.ElementTree": {"iterparse": _later("xml.etree.ElementTree", "iterparse")},
     "xmlrpc.client": {"Transport": object, "Fault": None},
 }
-"""The names that other modules use at import, by module."""
-_COMPLETE = ("inspect",)
-"""Whoever holds these stand-ins keeps their functions, which do what the real ones do with what they get."""
+"""What the supervisor imports, for all its children."""
+PROMETHEUS: StandIns = {
+    "gzip": {},
+    "http.server": {"BaseHTTPRequestHandler": object},
+    "socketserver": {"ThreadingMixIn": type("ThreadingMixIn", (), {})},
+    "ssl": dict.fromkeys(("SSLContext", "TLSVersion", "PROTOCOL_TLS_CLIENT", "PROTOCOL_TLS_SERVER"), object),
+    "urllib.error": {"HTTPError": OSError},
+    "urllib.request": {
+        **dict.fromkeys(("BaseHandler", "HTTPHandler", "HTTPRedirectHandler", "HTTPSHandler", "Request"), object),
+        "build_opener": None,
+    },
+    "wsgiref.simple_server": {"make_server": None, "WSGIRequestHandler": object, "WSGIServer": object},
+}
+"""prometheus-client's server and its client for a push gateway."""
+_KEPT = ("SSLSocket", *HERD["inspect"])
+"""Names that stay in a stand-in: asyncio never gets such a socket, and these functions do what the real ones do."""
+_OPENSSL = "_hashlib"
+"""Without it hashlib has its own functions, which are as right and need no OpenSSL."""
 
 
 class _StandIn(ModuleType):
     """Imports the real module for any other name, but not for the names that the import system looks up."""
+
+    def __init__(self, name: str, given: Mapping[str, object]) -> None:
+        super().__init__(name)
+        vars(self).update(given)
+        self.given_names = given.keys() - _KEPT
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -99,25 +124,29 @@ class _StandIn(ModuleType):
 
 
 @contextmanager
-def lean_imports() -> Iterator[None]:
-    """Use stand-ins while the supervisor imports. Modules that are already imported stay."""
-    names = [name for name in _STAND_INS if name not in sys.modules]
+def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
+    """Use stand-ins while modules are imported. Those that are already imported stay."""
+    names = [name for name in stand_ins if name not in sys.modules]
     for name in names:
-        sys.modules[name] = _StandIn(name)
-        vars(sys.modules[name]).update(_STAND_INS[name])
+        sys.modules[name] = _StandIn(name, stand_ins[name])
     for name in names:
         package, _, attribute = name.rpartition(".")
         if package in sys.modules:
             setattr(sys.modules[package], attribute, sys.modules[name])
+    lacks_openssl = _OPENSSL not in sys.modules
+    if lacks_openssl:
+        sys.modules[_OPENSSL] = None  # type: ignore[assignment]  # so that its import fails
     try:
         yield
     finally:
+        if lacks_openssl:
+            del sys.modules[_OPENSSL]
         for name in names:
             if isinstance(stand_in := sys.modules.get(name), _StandIn):
                 _forget(stand_in)
 
 
-def _forget(stand_in: ModuleType) -> None:
+def _forget(stand_in: _StandIn) -> None:
     """Let the next import find the real module, and take all names from it from now on."""
     name = stand_in.__name__
     if sys.modules.get(name) is stand_in:
@@ -125,5 +154,5 @@ def _forget(stand_in: ModuleType) -> None:
     package, _, attribute = name.rpartition(".")
     if package in sys.modules and vars(sys.modules[package]).get(attribute) is stand_in:
         delattr(sys.modules[package], attribute)
-    for given in () if name in _COMPLETE else _STAND_INS[name]:
+    for given in stand_in.given_names:
         vars(stand_in).pop(given, None)
