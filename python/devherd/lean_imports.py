@@ -1,4 +1,4 @@
-"""Skips imports of library parts that devherd never runs: they delay its start, and each child would share and copy them.
+"""Skips imports of library parts that devherd never runs: they delay its start, and every child would share them.
 
 supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf its slower
 implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions; asyncio and

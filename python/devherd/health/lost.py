@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devherd import spool
-from devherd._native import vendors
+from devherd._native import Device, vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
@@ -84,13 +84,14 @@ class _Found:
         self.by_uuid: dict[tuple[str, str], tuple[Entry, Mapping[str, str]]] = {}
         self.by_serial: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries:
-            vendor, facts = entry.vendor, entry.device.attributes
-            self.cards.add((vendor, entry.device.card))
-            self.addresses.add((vendor, facts.get("pci_address", "")))
-            if uuid := facts.get("uuid"):
-                self.by_uuid[vendor, uuid] = entry, facts
-            if serial := facts.get("serial"):
-                self.by_serial.setdefault((vendor, serial), []).append((entry, facts))
+            vendor, card, _ = entry.key
+            attribute = entry.device.attribute
+            self.cards.add((vendor, card))
+            self.addresses.add((vendor, attribute("pci_address") or ""))
+            if uuid := attribute("uuid"):
+                self.by_uuid[vendor, uuid] = entry, entry.device.attributes
+            if serial := attribute("serial"):
+                self.by_serial.setdefault((vendor, serial), []).append((entry, entry.device.attributes))
 
     def with_serial(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices with this one's serial number."""
@@ -182,7 +183,7 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     found = [
         _described_device(entry, name)
         for entry, name in offered
-        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device.attributes)
+        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device)
     ]
     boards: dict[str, list[str]] = {}
     for device in found:
@@ -192,9 +193,10 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     return sorted(found, key=key_of)
 
 
-def _is_whole(facts: Mapping[str, str]) -> bool:
+def _is_whole(device: Device) -> bool:
     """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
-    return "," not in facts.get("pci_address", ",") and not _part_of(facts)
+    address = device.attribute("pci_address")
+    return address is not None and "," not in address and not _part_of(device.attributes)
 
 
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:

@@ -70,8 +70,11 @@ def notice_messages(scan: Scan, known: Iterable[Entry]) -> list[spool_pb2.Proble
 
 def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Problem]:
     """Those that are about no function of a known device."""
-    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
-    return [problem for problem in of_functions if problem.device is None or problem.device not in addresses]
+    problems = list(of_functions)
+    if not problems:
+        return []
+    addresses = {address for entry in known for address in (entry.device.attribute("pci_address") or "").split(",")}
+    return [problem for problem in problems if problem.device is None or problem.device not in addresses]
 
 
 def _messages(problems: Iterable[Problem]) -> list[spool_pb2.Problem]:
