@@ -279,9 +279,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
 
 
 def _fill_device(message: devices_pb2.Device, device: Device) -> None:
-    message.vendor = device.vendor
-    message.card = device.card
-    message.id = device.id
+    message.vendor, message.card, message.id = device.key
     message.resource_name = device.resource_name or ""
     message.first_sight_resource_name = device.first_sight_resource_name or ""
     message.shares.extend(device.shares)
@@ -289,7 +287,8 @@ def _fill_device(message: devices_pb2.Device, device: Device) -> None:
     message.numa_source = device.numa_source
     message.paths.extend(map(_path_message, device.paths))
     _fill_facts(message.attributes, device.facts)
-    message.distances.update(device.distances)
+    if distances := device.distances:
+        message.distances.update(distances)
 
 
 def _fill_facts(attributes: "MessageMap[str, devices_pb2.Fact]", facts: Mapping[str, Fact]) -> None:

@@ -220,7 +220,7 @@ class Maker:
             card=card,
             default_resource_name=offered.entry.resource_name,
             vendor=vendor,
-            distances=device.distances,
+            distances=device.distances or None,
             by_mps=offered.by_mps,
             rule=offered.rule,
             pre_start=_pre_start(offered),
@@ -263,7 +263,7 @@ def _listed(device: spool_pb2.Device) -> spool_pb2.ListedDevice:
         edits=device.edits,
         vendor=device.vendor,
         card=device.card,
-        distances=device.distances,
+        distances=device.distances or None,
         asks_before_start=device.HasField("pre_start"),
     )
 
@@ -366,8 +366,8 @@ def message_of(edits: "Edits") -> spool_pb2.Edits:
             spool_pb2.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
             for mount in edits.mounts
         ],
-        envs=edits.envs,
-        annotations=edits.annotations,
+        envs=edits.envs or None,
+        annotations=edits.annotations or None,
         cdi_devices=edits.cdi_devices,
     )
 

@@ -133,6 +133,10 @@ class Arranger:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._choices: dict[DeviceKey, _Choice] = {}
+        self._refusals: dict[str, str | None] = {}
+        """Of each name, as many devices have the same."""
+        self._preferences: dict[tuple[str, bool], str] = {}
+        """Of each vendor, unshared and shared."""
 
     def arrange(self, entries: Iterable[Entry]) -> Offers:
         """The offers of these devices, without regard to health."""
@@ -142,7 +146,7 @@ class Arranger:
         for entry in entries:
             choice = before.get(entry.key)
             if choice is None or choice.entry is not entry:
-                choice = _choose(self._config, entry)
+                choice = self._choose(entry)
             self._choices[entry.key] = choice
             result.rules[entry.key] = choice.rule
             if choice.problem is not None:
@@ -154,34 +158,41 @@ class Arranger:
         result.offers = [by_name[name] for name in sorted(by_name)]
         return result
 
+    def _choose(self, entry: Entry) -> _Choice:
+        if entry.left_out:
+            return _Choice(entry, f"left out: {entry.left_out}")
+        number, rule = _rule_for(self._config.resources, entry)
+        described = _describe(number, entry)
+        if not rule.advertise:
+            return _Choice(entry, described)
+        shared, complaint = feasible_sharing(rule.sharing, entry.device)
+        name = _name(rule, shared, entry)
+        if name not in self._refusals:
+            self._refusals[name] = resource_name_refusal(name)
+        refusal = self._refusals[name]
+        if refusal is not None:
+            return _Choice(entry, described, problem=problem_of(entry, f"cannot be advertised: {refusal}"))
+        replicas = shared.replicas if shared.replicas > 1 else 0
+        return _Choice(
+            entry,
+            described,
+            Offered(entry, replicas, shared.strategy == "mps", rule.pre_start, described),
+            name,
+            rule.preferred or self._preference(entry.vendor, shared=replicas > 0),
+            shared.refuses_more_than_one,
+            None if complaint is None else problem_of(entry, complaint),
+        )
+
+    def _preference(self, vendor: str, *, shared: bool) -> str:
+        known = self._preferences.get((vendor, shared))
+        if known is None:
+            known = self._preferences[vendor, shared] = _vendors_preference(self._config, vendor, shared=shared)
+        return known
+
 
 def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
     """The offers of these devices under this configuration, without regard to health."""
     return Arranger(config).arrange(entries)
-
-
-def _choose(config: Config, entry: Entry) -> _Choice:
-    if entry.left_out:
-        return _Choice(entry, f"left out: {entry.left_out}")
-    number, rule = _rule_for(config.resources, entry)
-    described = _describe(number, entry)
-    if not rule.advertise:
-        return _Choice(entry, described)
-    shared, complaint = feasible_sharing(rule.sharing, entry.device)
-    name = _name(rule, shared, entry)
-    refusal = resource_name_refusal(name)
-    if refusal is not None:
-        return _Choice(entry, described, problem=problem_of(entry, f"cannot be advertised: {refusal}"))
-    replicas = shared.replicas if shared.replicas > 1 else 0
-    return _Choice(
-        entry,
-        described,
-        Offered(entry, replicas, shared.strategy == "mps", rule.pre_start, described),
-        name,
-        rule.preferred or _vendors_preference(config, entry.vendor, shared=replicas > 0),
-        shared.refuses_more_than_one,
-        None if complaint is None else problem_of(entry, complaint),
-    )
 
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
