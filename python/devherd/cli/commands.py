@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from devherd.cli.parser import COMMON_OPTIONS, OWN_KUBELET_DIR, Parser, add_common_options
+from devherd.cli.options import COMMON_OPTIONS
+from devherd.cli.parser import OWN_KUBELET_DIR, Parser, add_common_options
 from devherd.errors import UsageError
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.config.resolved import fits_any
 from devherd.errors import DevherdError, ExitCode, UnreachableError, UsageError
 from devherd.text import amount
