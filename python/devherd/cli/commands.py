@@ -37,7 +37,7 @@ class Command:
 
 
 OF_A_HOST = ("--config", "--host-root")
-OF_A_SWITCH = ("--config", "--host-root", "--kubelet-dir")
+OF_A_SWITCH = ("--config", "--host-root", "--run-dir", "--kubelet-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
 OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
