@@ -12,11 +12,16 @@ import signal
 import socket
 import struct
 import time
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+=======
+from collections.abc import Callable
+>>>>>>> main
 from pathlib import Path
 from typing import Protocol
 
+from devherd.records import Record
 from devherd.settings import Settings
 
 _SLOT = struct.Struct("=dd")
@@ -162,8 +167,7 @@ class Confined(Protocol):
         """True if the child may create sockets in a directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Record):
     """A child's name in supervisorctl (`scanner`, `exporter`, `resource:<key>`), its settings and its heartbeat."""
 
     name: str
