@@ -12,12 +12,7 @@ import signal
 import socket
 import struct
 import time
-<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-=======
-from collections.abc import Callable
->>>>>>> main
 from pathlib import Path
 from typing import Protocol
 
