@@ -87,7 +87,7 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "  card:        0000:3b:00.0",
         "  chosen by:   unknown",
         "  held by:     unknown, the kubelet cannot be asked",
-        "  source nvml cannot look: driver not loaded",
+        "  source nvml cannot check devices: driver not loaded",
         "",
         "findings:",
         "  link-degraded (warn), by source pci-link: ",

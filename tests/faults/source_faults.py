@@ -97,7 +97,7 @@ def program_of(trial: Trial) -> int:
 
 
 async def until_said(trial: Trial, source: str, text: str) -> None:
-    """`devherd explain` says why a source cannot look."""
+    """`devherd explain` says why a source cannot check."""
     name = source.partition(":")[2]
     await trial.until(lambda: text in trial.failed_sources().get(name, ""), f"{source}: `{text}`", timeout=40)
 

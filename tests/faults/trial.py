@@ -197,7 +197,7 @@ class Trial(Testbed):
         return f"sources that fail: {failed}" if failed else ""
 
     def failed_sources(self) -> dict[str, str]:
-        """Why sources cannot look, as `devherd explain` has it."""
+        """Why sources cannot check, as `devherd explain` has it."""
         verdicts = spool.read_or_empty(self.settings.verdicts_file, health_pb2.Verdicts)
         return {source.source: source.failed for source in verdicts.sources if source.failed}
 

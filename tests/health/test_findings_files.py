@@ -204,7 +204,7 @@ def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all
 
 
 def test_a_source_that_lets_go_is_not_waited_for(tmp_path):
-    """It says why it cannot look, and what it said before is taken back."""
+    """It says why it cannot check devices, and what it said before is taken back."""
     files = FindingsFiles(tmp_path)
     put(tmp_path, failed="no report for 90 s")
     kept = looked(files)

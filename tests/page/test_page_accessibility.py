@@ -75,7 +75,11 @@ async def test_a_screen_reader_finds_its_way(everything, window):
     levels = [int(await each.evaluate("each => each.tagName[1]")) for each in await page.get_by_role("heading").all()]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
-    for caption in ("What the last scan could not do", "Health sources that cannot look", "Processes of this instance"):
+    for caption in (
+        "What the last scan could not do",
+        "Health sources that cannot check devices",
+        "Processes of this instance",
+    ):
         await expect(page.get_by_role("table", name=caption)).to_have_count(1)
     await expect(page.get_by_role("rowheader", name="resource:rdma_hca")).to_have_count(1)
     await expect(page.get_by_role("status")).to_have_text(

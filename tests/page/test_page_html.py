@@ -210,7 +210,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
         ),
         (
             replace(WELL, sources=[SourceState(source="nvml", failed="no library")]),
-            "Warning: all resources registered, 2 of 2 devices healthysource nvml cannot look: no library",
+            "Warning: all resources registered, 2 of 2 devices healthysource nvml cannot check devices: no library",
         ),
         (replace(WELL, resources=[], states={}), "Healthy: no devices"),
         (replace(WELL, resources=[], states={}, scan=None), "Warning: no devicesno scan has finished yet"),

@@ -43,8 +43,8 @@ def test_a_source_that_cannot_look_is_logged_once_and_once_when_it_looks_again(t
             log.found(second, state())
 
     failed, again = (
-        "source external-fans: it cannot look: it ended; next start in 1 s",
-        "source external-fans: it looks again",
+        "source external-fans: it cannot check devices: it ended; next start in 1 s",
+        "source external-fans: it checks devices again",
     )
     assert log.events() == [("problem", failed), ("problem", again)]
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -61,7 +61,7 @@ def test_a_source_that_fails_again_and_again_is_logged_once(tmp_path):
         log.found(second + 1, state())
         log.found(second + SETTLED_SECONDS - 0.1, state())
 
-    assert [message for _, message in log.events()] == ["source external-fans: it cannot look: it ended"]
+    assert [message for _, message in log.events()] == ["source external-fans: it cannot check devices: it ended"]
 
 
 def test_a_source_that_had_failed_before_the_scanner_started_is_not_logged_again(tmp_path):
@@ -71,7 +71,7 @@ def test_a_source_that_had_failed_before_the_scanner_started_is_not_logged_again
     log.found(1.0, state())
     log.found(1.0 + SETTLED_SECONDS, state())
 
-    assert log.events() == [("problem", "source external-fans: it looks again")]
+    assert log.events() == [("problem", "source external-fans: it checks devices again")]
 
 
 def test_a_source_that_is_taken_out_of_the_configuration_does_not_look_again(tmp_path):
@@ -81,7 +81,7 @@ def test_a_source_that_is_taken_out_of_the_configuration_does_not_look_again(tmp
     log.found(SETTLED_SECONDS)
 
     assert sorted(message for _, message in log.events()) == [
-        "source devlink: it looks again",
+        "source devlink: it checks devices again",
         "source external-fans: it is not asked any more",
     ]
 
@@ -96,7 +96,7 @@ def test_wrong_reports_are_logged_beside_a_failure(tmp_path):
 
     assert [message for _, message in log.events()] == [
         "source external-fans: 1 finding names no device of `match`, first: card x: hot",
-        "source external-fans: it cannot look: it ended",
+        "source external-fans: it cannot check devices: it ended",
         "source external-fans: nothing is wrong with its reports any more",
     ]
 

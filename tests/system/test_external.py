@@ -73,7 +73,7 @@ async def test_what_an_operators_file_says_is_held_against_the_devices_it_may_sp
 
 
 async def test_what_a_program_said_stands_when_it_fails_and_goes_with_its_line_of_the_configuration(testbed):
-    """A source that cannot look changes no device; one that is not there any more holds nothing."""
+    """A source that cannot check changes no device; one that is not there any more holds nothing."""
     await settled(testbed, 1)
     (testbed.directory / "lines").write_text('{"reason": "burnt"}\n')
     await settled(testbed, 0)
@@ -132,7 +132,7 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     cannot = f"{missing} cannot be started: No such file or directory; next start in"
     nameless = "1 finding names no device of `match`, first: card card0: burnt"
 
-    await testbed.until(lambda: "external-fans: it cannot look" in testbed.log, "it is logged")
+    await testbed.until(lambda: "external-fans: it cannot check devices" in testbed.log, "it is logged")
     await testbed.until(lambda: "external-report: 1 finding names" in testbed.log, "it is logged")
     status, doctor = await asked(testbed, "status"), await asked(testbed, "doctor")
     told = json.loads(await asked(testbed, "status", "--output", "json"))
@@ -140,12 +140,12 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     missing.write_text("#!/bin/sh\necho '{\"alive\": true}'\nexec sleep 600\n")
     missing.chmod(0o755)
     spool.replace(report, b'{"alive": true}\n')
-    await testbed.until(lambda: "external-fans: it looks again" in testbed.log, "it is logged", timeout=120)
+    await testbed.until(lambda: "external-fans: it checks devices again" in testbed.log, "it is logged", timeout=120)
     await testbed.until(lambda: "external-report: nothing is wrong" in testbed.log, "it is logged")
     events = await asked(testbed, "events", "--kind", "problem")
 
     for shown in (status, doctor):
-        assert f"source external-fans cannot look: {cannot}" in shown
+        assert f"source external-fans cannot check devices: {cannot}" in shown
         assert f"source external-report: {nameless}" in shown
     assert "devherd ctl tail source:external-fans" in doctor
     states = {source["name"]: source for source in told["sources"]}
@@ -154,7 +154,8 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     assert explanation["health"] == "Healthy"
     assert explanation["source_complaints"] == {"external-report": [nameless]}
     assert [
-        events.count(f"source {part}") for part in ("external-fans: it cannot look", "external-fans: it looks")
+        events.count(f"source {part}")
+        for part in ("external-fans: it cannot check devices", "external-fans: it checks devices again")
     ] == [1, 1]
     assert events.count(f"source external-report: {nameless}") == events.count("source external-report: nothing") == 1
     assert testbed.kubelet.allocatable(RESOURCE) == 1

@@ -175,7 +175,7 @@ def line_of_event(event: Json) -> str:
 
 def _source_lines(explanation: Json) -> Iterator[str]:
     for source, why in explanation["failed_sources"].items():
-        yield f"  source {source} cannot look: {why}"
+        yield f"  source {source} cannot check devices: {why}"
     for source, complaints in explanation["source_complaints"].items():
         yield from (f"  source {source}: {complaint}" for complaint in complaints)
 

@@ -200,7 +200,7 @@ def _about_http(herd: Herd) -> Iterator[Text]:
 
 
 def _about_sources(herd: Herd) -> Iterator[Text]:
-    """The health sources that cannot look, or whose reports are wrong."""
+    """The health sources that cannot check, or whose reports are wrong."""
     for line in herd.source_troubles():
         yield Text(plain(line.text), "yellow")
 

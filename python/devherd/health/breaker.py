@@ -67,7 +67,7 @@ def judge(
 ) -> None:
     """Mark the findings that are doubted at this CLOCK_MONOTONIC second, on a node with these cards.
 
-    `is_blind`: True if a source cannot look at a device now. Its findings stay doubted for that long.
+    `is_blind`: True if a source cannot check at a device now. Its findings stay doubted for that long.
     """
     everything = (one for held in all_held.values() for one in held.values())
     if not any(one.is_doubted or one.doubted_until > monotonic or _is_fresh(one, monotonic) for one in everything):

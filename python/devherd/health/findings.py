@@ -211,7 +211,7 @@ MOST_A_DEVICE = 20
 def take_in(
     seen: Seen, files: Mapping[str, health_pb2.Findings], entries: Collection[Entry], scopes: Mapping[str, Match]
 ) -> None:
-    """Add the findings of sources to a look at these devices; a source that cannot look adds nothing.
+    """Add the findings of sources to a look at these devices; a source that cannot check adds nothing.
 
     A source of `scopes` may speak of these devices only, and means all of them where it names none.
     """

@@ -200,7 +200,7 @@ class Policy:
         return held.is_waiting or has_recovered
 
     def _is_given_up(self, key: DeviceKey, held: Held) -> bool:
-        """True if an operator has cleared a finding whose source cannot look: without looks it would never end."""
+        """True if an operator has cleared a finding whose source cannot check: without looks it would never end."""
         is_level = not held.meaning.is_event
         return is_level and self._stated.is_cleared(key, held.finding.reason, held.last_monotonic)
 

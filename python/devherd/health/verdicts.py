@@ -63,7 +63,7 @@ def not_yet(
 ) -> str:
     """Why the finding has not ended, or does not count yet; empty if it has ended.
 
-    `lets_go_after`: the silence in seconds after which its source, which cannot look, no longer counts; 0: it does.
+    `lets_go_after`: the silence in seconds after which its source, which cannot check, no longer counts; 0: it does.
     `sees_resets`: whether NVML reports, which notices that a GPU has been reset; its driver prints nothing then.
     """
     if held.is_over or (held.finding.source == CORDON and not held.good_looks):
@@ -248,7 +248,7 @@ def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
 
 
 def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
-    """All held findings, and the sources that cannot look."""
+    """All held findings, and the sources that cannot check."""
     message = health_pb2.Verdicts(boot_id=now.boot_id, timestamp_seconds=now.wall)
     for key, all_held in policy.all_held():
         vendor, card, device = key
@@ -275,7 +275,7 @@ def held_messages(policy: Policy, key: "DeviceKey", now: Now) -> list[health_pb2
 
 
 def source_states(seen: Seen) -> list[health_pb2.SourceState]:
-    """The sources that are processes of their own, cannot look, or report wrongly; sorted."""
+    """The sources that are processes of their own, cannot check, or report wrongly; sorted."""
     return [
         health_pb2.SourceState(
             source=source,

@@ -121,12 +121,12 @@ class Herd:
         return self.children.get(f"resource:{spool.key_of(resource_name)}")
 
     def source_troubles(self) -> Iterator[SourceTrouble]:
-        """The health sources that cannot look, and those whose reports are wrong; no device is Unhealthy for either."""
+        """The health sources that cannot check, or report wrongly; no device is Unhealthy for either."""
         for source in self.sources:
             process = f"source:{source.source}"
             command = f"devherd ctl tail {process if process in self.children else 'scanner'}"
             if source.failed:
-                text = f"source {source.source} cannot look: {source.failed}"
+                text = f"source {source.source} cannot check devices: {source.failed}"
                 yield SourceTrouble(source.source, text, command)
             for complaint in source.complaints:
                 yield SourceTrouble(source.source, f"source {source.source}: {complaint}", command)

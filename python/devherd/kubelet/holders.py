@@ -6,16 +6,15 @@ so a device that is gone stays listed, Unhealthy, for as long as a pod holds it.
 
 import asyncio
 import logging
-import signal
-from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import grpc.aio
 
 from devherd import spool
 from devherd.inventory import Allocations
-from devherd.kubelet.pod_resources import list_pods, parse
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.kubelet.pod_resources import ask_beside_the_heartbeat, list_pods, parse
+from devherd.process import Child
 from devherd.proto import spool_pb2
 
 ASK_SECONDS = 10.0
@@ -26,28 +25,14 @@ log = logging.getLogger(__name__)
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until it has outgrown its sandbox."""
-    return asyncio.run(_run(child))
+    file = child.settings.holders_file
+    code = asyncio.run(ask_beside_the_heartbeat(child, _keep(file, child.settings.pod_resources_socket)))
+    if code == 0:
+        file.unlink(missing_ok=True)  # no answer from before for the next device that is gone
+    return code
 
 
-async def _run(child: Child) -> int:
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    asking = asyncio.create_task(_keep(child.settings.holders_file, child.settings.pod_resources_socket))
-    try:
-        while not stopped.is_set():
-            child.beat()
-            if child.has_outgrown_its_sandbox():
-                return RENEW
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_PERIOD_SECONDS):
-                    await stopped.wait()
-    finally:
-        asking.cancel()
-    child.settings.holders_file.unlink(missing_ok=True)  # no answer from before for the next device that is gone
-    return 0
-
-
-async def _keep(file: Path, socket: Path) -> None:
+async def _keep(file: Path, socket: Path) -> NoReturn:
     """Write the file for ever. It stays unchanged while the kubelet does not answer."""
     complaint, written = "", None
     while True:

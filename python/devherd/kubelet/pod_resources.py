@@ -6,9 +6,10 @@ the page and the API all need it. While it does not answer, holders are unknown,
 
 import asyncio
 import logging
+import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import grpc.aio
 
 from devherd.inventory import Allocations, Holder
 from devherd.kubelet.endpoint import target
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto.podresources_v1_pb2 import (
     AllocatableResourcesRequest,
     ListPodResourcesRequest,
@@ -74,6 +76,29 @@ class PodResources:
         if complaint != self._complaint:
             log.warning("%s", complaint)
         self._complaint = complaint
+
+
+async def ask_beside_the_heartbeat(child: Child, asking: Coroutine[None, None, int]) -> int:
+    """Run a child that asks the kubelet again and again. Returns its exit code.
+
+    0 after SIGTERM, RENEW once it has outgrown its sandbox, or what `asking` returns. Raises what `asking` raises.
+    """
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    task = asyncio.create_task(asking)
+    try:
+        while not stopped.is_set():
+            child.beat()
+            if task.done():
+                return task.result()
+            if child.has_outgrown_its_sandbox():
+                return RENEW
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_PERIOD_SECONDS):
+                    await stopped.wait()
+    finally:
+        task.cancel()
+    return 0
 
 
 async def list_pods(socket: Path) -> ListPodResourcesResponse:

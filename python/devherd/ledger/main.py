@@ -8,17 +8,17 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import grpc.aio
 
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
-from devherd.kubelet.pod_resources import list_pods, parse
+from devherd.kubelet.pod_resources import ask_beside_the_heartbeat, list_pods, parse
 from devherd.ledger.conflicts import HELD_ELSEWHERE, Conflict, conflicts, remembered
 from devherd.ledger.given import CHECKPOINT, Given, entries_of, given, names_of
 from devherd.ledger.processes import NotSeenError, Number, Opened, opened, own_nodes
@@ -34,40 +34,27 @@ log = logging.getLogger(__name__)
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its request changes."""
-    return asyncio.run(_run(child))
-
-
-async def _run(child: Child) -> int:
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     request = child.settings.requests_directory / f"{LEDGER}.json"
-    content = b""
-    while not content and not stopped.is_set():
-        child.beat()
-        with suppress(OSError):
-            content = request.read_bytes()
-        await _pause(stopped)
-    if stopped.is_set():
-        return 0
-    order = json.loads(content)
-    looking = asyncio.create_task(Ledger(child.settings, order["ignore"], order["boot_id"]).keep())
-    try:
-        while not stopped.is_set():
-            child.beat()
-            if looking.done():
-                looking.result()
-            if child.has_outgrown_its_sandbox() or (request.exists() and request.read_bytes() != content):
-                return RENEW
-            await _pause(stopped)
-    finally:
-        looking.cancel()
-    return 0
+    return asyncio.run(ask_beside_the_heartbeat(child, _look_until_changed(request, child.settings)))
 
 
-async def _pause(stopped: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(BEAT_PERIOD_SECONDS):
-            await stopped.wait()
+async def _look_until_changed(request: Path, settings: Settings) -> int:
+    ledger, taken, next_look = None, b"", 0.0
+    while (content := _content(request)) in {b"", taken} or ledger is None:  # empty: not there yet, or the end is near
+        if ledger is None and content:
+            taken, order = content, json.loads(content)
+            ledger = Ledger(settings, order["ignore"], order["boot_id"])
+        if ledger is not None and time.monotonic() >= next_look:
+            await ledger.look()
+            next_look = time.monotonic() + LOOK_SECONDS
+        await asyncio.sleep(BEAT_PERIOD_SECONDS)
+    return RENEW
+
+
+def _content(request: Path) -> bytes:
+    with suppress(FileNotFoundError):
+        return request.read_bytes()
+    return b""
 
 
 class Ledger:
@@ -79,6 +66,7 @@ class Ledger:
         self._boot_id = boot_id
         self._supervisor = os.getppid()
         self._file = settings.ledger_file
+        self._complaint = ""
         self._before: set[Conflict] = set()
         self._standing: set[Conflict] = set()
         self._given: dict[DeviceKey, Given] = {}
@@ -89,26 +77,23 @@ class Ledger:
             self._given[key] = Given(frozenset(device.pods), frozenset(device.uids))
             self._former[key] = {*device.former_uids}
 
-    async def keep(self) -> None:
-        """Look for ever."""
-        complaint = ""
-        while True:
-            findings = health_pb2.Findings(source=LEDGER, boot_id=self._boot_id, timestamp_seconds=time.time())
-            findings.look_monotonic_seconds = time.monotonic()
-            try:
-                findings.findings.extend(await self._look())
-            except (NotSeenError, OSError, ValueError) as error:
-                findings.failed = str(error)
-            except grpc.aio.AioRpcError as error:
-                findings.failed = f"{self._settings.pod_resources_socket}: {error.details()}"
-            if findings.failed and findings.failed != complaint:
-                log.warning("cannot see who holds which device: %s", findings.failed)
-            complaint = findings.failed
-            with suppress(OSError):  # written again with the next look; a full directory is said elsewhere
-                spool.write(spool.path_of(self._settings.findings_directory, LEDGER), findings)
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look(self) -> None:
+        """Look, and write what was found, or why nothing could be seen."""
+        findings = health_pb2.Findings(source=LEDGER, boot_id=self._boot_id, timestamp_seconds=time.time())
+        findings.look_monotonic_seconds = time.monotonic()
+        try:
+            findings.findings.extend(await self._found())
+        except (NotSeenError, OSError, ValueError) as error:
+            findings.failed = str(error)
+        except grpc.aio.AioRpcError as error:
+            findings.failed = f"{self._settings.pod_resources_socket}: {error.details()}"
+        if findings.failed and findings.failed != self._complaint:
+            log.warning("cannot see who holds which device: %s", findings.failed)
+        self._complaint = findings.failed
+        with suppress(OSError):  # written again with the next look; a full directory is said elsewhere
+            spool.write(spool.path_of(self._settings.findings_directory, LEDGER), findings)
 
-    async def _look(self) -> list[health_pb2.Finding]:
+    async def _found(self) -> list[health_pb2.Finding]:
         """One look, processes first: a pod that starts meanwhile has its devices before it has processes."""
         settings = self._settings
         offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers

@@ -65,7 +65,7 @@ class Findings(_message.Message):
     timestamp_seconds: _builtins.float
     """wall clock: when the source last looked"""
     failed: _builtins.str
-    """why it cannot look; meanwhile it neither adds nor ends findings"""
+    """why it cannot check devices; meanwhile it neither adds nor ends findings"""
     lets_go: _builtins.bool
     """with `failed`: earlier findings of the source no longer count"""
     look_monotonic_seconds: _builtins.float
@@ -354,7 +354,7 @@ class Verdicts(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceState]:
-        """sources with a process of their own, and sources that cannot look; sorted"""
+        """sources with a process of their own, and sources that cannot check; sorted"""
 
     @_builtins.property
     def stated(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stated]:
@@ -729,7 +729,7 @@ class Held(_message.Message):
     good_looks: _builtins.int
     """good looks in a row since it was seen last"""
     is_unseen: _builtins.bool
-    """its source cannot look: it is held until the source can, or an operator takes it back"""
+    """its source cannot check: it is held until the source can, or an operator takes it back"""
     good_look_monotonic_seconds: _builtins.float
     """the latest of the good looks, of a source whose looks are rarer than polls"""
     def __init__(
@@ -780,7 +780,7 @@ class SourceState(_message.Message):
     COMPLAINTS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     failed: _builtins.str
-    """why it cannot look; empty if it can"""
+    """why it cannot check devices; empty if it can"""
     last_report_timestamp_seconds: _builtins.float
     """wall clock of its last look; 0 for a source without a process"""
     @_builtins.property

@@ -168,7 +168,7 @@ class ChangeLog:
             self._log_problem(logging.INFO, notice, notice.error)
 
     def found_sources(self, sources: Iterable[health_pb2.SourceState], monotonic: float) -> None:
-        """Log the health sources that cannot look or report wrongly since now, and those that do no longer."""
+        """Log the health sources that cannot check or report wrongly since now, and those that do no longer."""
         sources = list(sources)
         troubles, asked = _troubles_of(sources), {source.source for source in sources}
         for trouble in troubles:
@@ -238,15 +238,15 @@ class ChangeLog:
 
 
 Trouble = tuple[str, Literal["failed", "complaints"]]
-"""A source, and whether it cannot look or reports wrongly."""
-_SOLVED = {"failed": "it looks again", "complaints": "nothing is wrong with its reports any more"}
+"""A source, and whether it cannot check devices or reports wrongly."""
+_SOLVED = {"failed": "it checks devices again", "complaints": "nothing is wrong with its reports any more"}
 
 
 def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str]:
     troubles: dict[Trouble, str] = {}
     for source in sources:
         if source.failed:
-            troubles[source.source, "failed"] = f"it cannot look: {source.failed}"
+            troubles[source.source, "failed"] = f"it cannot check devices: {source.failed}"
         if source.complaints:
             troubles[source.source, "complaints"] = "; ".join(source.complaints)
     return troubles

@@ -200,7 +200,7 @@ def overview(herd: Herd) -> Iterator[Html]:
         yield _section(CONFIGURATION, "Configuration", _configuration(herd.configuration))
     troubled = [(trouble.source, element("span", trouble.text, class_="warn")) for trouble in herd.source_troubles()]
     if troubled:
-        shown = table("Health sources that cannot look, or report wrongly", ("Source", "Problem"), troubled)
+        shown = table("Health sources that cannot check devices, or report wrongly", ("Source", "Problem"), troubled)
         yield _section(SOURCES, "Health sources", shown)
     if herd.scan and herd.scan.notices:
         yield _section(NOTES, "Notes", element("ul", *map(_note, herd.scan.notices)))
