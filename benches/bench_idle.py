@@ -115,13 +115,15 @@ async def _traced(pids: dict[str, int]) -> dict[str, float] | None:
     with tempfile.TemporaryDirectory() as directory:
         summaries = {name: Path(directory, str(pid)) for name, pid in pids.items()}
         tracers = [
-            subprocess.Popen([strace, "-f", "-c", "-o", summaries[name], "-p", str(pid)], stderr=subprocess.DEVNULL)
+            await asyncio.create_subprocess_exec(
+                strace, "-f", "-c", "-o", summaries[name], "-p", str(pid), stderr=subprocess.DEVNULL
+            )
             for name, pid in pids.items()
         ]
         await asyncio.sleep(TRACED_SECONDS)
         for tracer in tracers:
             tracer.send_signal(signal.SIGINT)
-            tracer.wait()
+            await tracer.wait()
         return {name: _total(summary.read_text()) / TRACED_SECONDS for name, summary in summaries.items()}
 
 

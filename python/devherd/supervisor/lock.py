@@ -194,7 +194,7 @@ class Locks:
         self.are_held = True
 
     def renew(self) -> None:
-        """Lock the kubelet's directory again if it was replaced; call it about once a second.
+        """Lock the kubelet's directory again if it was replaced; call it each few seconds.
 
         Raises AlreadyRunningError if another instance holds it.
         """
@@ -215,6 +215,7 @@ def _make_directories(settings: Settings) -> None:
         settings.resources_directory,
         settings.state_directory,
         settings.allocatable_directory,
+        settings.requests_directory,
         settings.logs_directory,
     ):
         directory.mkdir(mode=0o700, exist_ok=True)
