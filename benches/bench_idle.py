@@ -67,7 +67,8 @@ async def main(seconds: float) -> None:
                 _print(await _watch(pids, seconds), await _traced(pids), node.aim)
 
 
-REAL_HOST: dict[str, Any] = {}
+REAL_HOST: dict[str, Any] = {"scan": {"period": "30s"}}
+"""As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
 
 
 @contextlib.contextmanager
