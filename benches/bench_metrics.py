@@ -13,6 +13,7 @@ from devherd.config.sections import DeviceMetrics
 from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, Counters
 from devherd.exporter import metrics
 from devherd.exporter.exposition import Writer
+from devherd.exporter.usage import usage_of_process
 from devherd.instance.read import Herd
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
@@ -38,7 +39,9 @@ def main() -> None:
             figure("  floor: the library writes these families, all of them ready", milliseconds(floor))
             first = median_seconds(partial(_first_page, herd, setting), REPEATS)
             figure("  time to make it, all of it new", milliseconds(first), "500 ms", f"{first / floor:.2f}x")
-            again = median_seconds(partial(_page, herd, setting, Writer(as_openmetrics=False)), REPEATS)
+            scrapes = metrics.Scrapes(Heartbeats(1))
+            page_again = partial(scrapes.page, herd, None, setting, kubelet_listens=True)
+            again = median_seconds(page_again, REPEATS)
             figure(
                 "  time to make it, nothing new since the last one",
                 milliseconds(again),
@@ -46,7 +49,7 @@ def main() -> None:
                 f"{again / floor:.2f}x",
             )
     headline("what /proc says of one process")
-    figure("time to read and parse it", milliseconds(median_seconds(lambda: metrics.usage_of_process(PID), 1000)))
+    figure("time to read and parse it", milliseconds(median_seconds(lambda: usage_of_process(PID), 1000)))
 
 
 def _families(herd: Herd, setting: DeviceMetrics) -> Iterator[Metric]:
@@ -82,7 +85,7 @@ def _herd(devices: int, replicas: int) -> Herd:
     counters = Counters(BY_THE_SCANNER)
     for device_id, device in listed(resource):
         counters.add(HEALTH_CHANGES, NAME, device_id, amount=len(device.reasons))
-    return Herd(resources=[resource], scanner_counters=list(counters))
+    return Herd(resources=[resource], version=1, scanner_counters=list(counters))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from devherd.supervisor.lean_imports import lean_imports
+from devherd.lean_imports import lean_imports
 
 BEFORE = ("devherd.cli.commands", "devherd.cli.run", "devherd.supervisor.run")
 SHARED = ("devherd.supervisor.startup", "devherd.device_plugin.child", "devherd.exporter.main")

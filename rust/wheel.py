@@ -108,7 +108,8 @@ def builder_paths(wheel: Path, named: Iterable[str]) -> list[str]:
 def build(target: str, options: list[str], destination: Path) -> Path:
     """The wheel in its destination. Raises ValueError where it has a path of this machine."""
     named = places(os.environ)
-    environment = {**os.environ, "CARGO_ENCODED_RUSTFLAGS": flags(named, os.environ)}
+    beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where maturin is
+    environment = {**os.environ, "PATH": beside, "CARGO_ENCODED_RUSTFLAGS": flags(named, os.environ)}
     with tempfile.TemporaryDirectory() as made:
         command = ["maturin", "build", *options, "--target", target, "--out", made]
         subprocess.run(command, cwd=ROOT, env=environment, check=True)

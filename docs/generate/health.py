@@ -51,8 +51,8 @@ against a device, up to five seconds later. Not every source reads at every poll
 | at once | what a kernel event or a record of the kernel log names |
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
-Reads that are not due at each poll are spread over the cards where there are more than 64. A file with a finding is read at each poll until the
-finding ends.
+Reads that are not due at each poll are spread over the cards where there are more than 64. A file with a finding is
+read at each poll until the finding ends.
 
 Devices are looked for at each event of the kernel, and each `scan.period`: by default each 30 s where the kernel
 reports what happens to devices and all of them are well, otherwise each 5 s. What an FPGA's port has loaded, which no

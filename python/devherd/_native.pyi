@@ -274,6 +274,13 @@ class Device:
     def facts(self) -> dict[str, Fact]: ...
     @property
     def attributes(self) -> dict[str, str]: ...
+    def attribute(self, name: str) -> str | None:
+        """One of `attributes`; None if the device has no such fact."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Vendor, card and id."""
+
     @property
     def sources(self) -> dict[str, str]: ...
     @property

@@ -7,7 +7,7 @@ has vanished, and keeps its facts while its card cannot be examined; meanwhile i
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,16 +43,17 @@ class Entry:
     """Monotonic second of the first scan that did not find it; None while it is found."""
     left_out: str = ""
     """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
+    key: DeviceKey = field(init=False, compare=False, repr=False)
+    """Its key in the inventory."""
+
+    def __post_init__(self) -> None:
+        """Keep the key: the device makes it anew each time it is asked."""
+        object.__setattr__(self, "key", self.device.key)
 
     @property
     def vendor(self) -> str:
         """The vendor that found it."""
-        return self.device.vendor
-
-    @property
-    def key(self) -> DeviceKey:
-        """Its key in the inventory."""
-        return self.device.vendor, self.device.card, self.device.id
+        return self.key[0]
 
     @property
     def is_found(self) -> bool:
@@ -79,7 +80,9 @@ class Inventory:
         self.vendor_options: dict[str, str] = {}
         """The options under which devices were found, by vendor."""
         self.version = 0
-        """Increased by each observation: equal versions have equal entries."""
+        """Increased by each observation that changes something: equal versions have equal entries."""
+        self.has_gone = any(entry.gone_since is not None for entry in self.entries.values())
+        """Whether a device is gone."""
 
     def observe(
         self,
@@ -95,6 +98,8 @@ class Inventory:
     ) -> None:
         """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
 
+        The entry of a device that has not changed stays the same object.
+
         `gone` are devices that the scan could not examine and that are known to be gone all the same.
 
         Devices absent from it are `gone` for `forget_after` seconds, those in `forgotten` no more, and those in `held`
@@ -103,9 +108,10 @@ class Inventory:
         """
         found = {}
         for device in scan.devices:
-            entry = _entry_of(device, self.entries)
+            key = device.key
+            entry = _entry_of(device, self.entries.get(key))
             if entry is not None:
-                found[entry.key] = entry
+                found[key] = entry
         unseen = {(part.vendor, part.card): part for part in scan.unseen}
         for key, entry in self.entries.items():
             if key in found or entry.vendor not in scan.vendors:
@@ -115,11 +121,20 @@ class Inventory:
                 kept = _kept_gone(entry, now, math.inf if key in held else 0 if key in forgotten else forget_after)
             if kept is not None:
                 found[key] = kept
-        self.entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}
+        entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}
         kept_vendors = set(scan.vendors) - set(reconfigured)
         known = {vendor: platform for vendor, platform in self.platforms.items() if vendor in kept_vendors}
-        self.platforms = known | scan.platforms
-        self.version += 1
+        platforms = known | scan.platforms
+        if platforms != self.platforms or [*entries.values()] != [*self.entries.values()]:
+            self.entries, self.platforms = entries, platforms
+            self.has_gone = any(entry.gone_since is not None for entry in entries.values())
+            self.version += 1
+
+    def use_options(self, vendor_options: dict[str, str]) -> None:
+        """The devices were found under these options, by vendor."""
+        if vendor_options != self.vendor_options:
+            self.vendor_options = vendor_options
+            self.version += 1
 
 
 def not_examined(scan: "Scan", known: Mapping[DeviceKey, Entry]) -> list[Entry]:
@@ -127,7 +142,7 @@ def not_examined(scan: "Scan", known: Mapping[DeviceKey, Entry]) -> list[Entry]:
     unseen = {(part.vendor, part.card): part for part in scan.unseen if part.finding is None}
     if not unseen:
         return []
-    found = {(device.vendor, device.card, device.id) for device in scan.devices}
+    found = {device.key for device in scan.devices}
     return [entry for key, entry in known.items() if key not in found and _kept_unseen(entry, unseen) is not None]
 
 
@@ -136,11 +151,12 @@ def key_of(device: "spool_pb2.Device") -> DeviceKey:
     return device.vendor, device.card, device.id
 
 
-def _entry_of(device: "Device", known: Mapping[DeviceKey, Entry]) -> Entry | None:
+def _entry_of(device: "Device", before: Entry | None) -> Entry | None:
     """The entry; None for a device without a resource name yet, which the scan reports as a problem."""
+    if before is not None and before.is_found and before.device == device:
+        return before
     name = device.resource_name
     if name is None:
-        before = known.get((device.vendor, device.card, device.id))
         name = before.resource_name if before else device.first_sight_resource_name
     return Entry(device, name) if name else None
 
@@ -151,16 +167,21 @@ def _with_left_out(entry: Entry, why: str) -> Entry:
 
 def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExamined]") -> Entry | None:
     """The entry of a device on an unexamined part; None for other devices, and for one that is known to be gone."""
-    if entry.gone_since is None:
-        for part in (entry.device.card, entry.device.id, None):
-            if (entry.vendor, part) in unseen:
-                return replace(entry, unseen=unseen[entry.vendor, part])
+    vendor, card, device_id = entry.key
+    if entry.gone_since is None and unseen:
+        for part in (card, device_id, None):
+            if (vendor, part) in unseen:
+                why = unseen[vendor, part]
+                return entry if entry.unseen == why else replace(entry, unseen=why)
     return None
 
 
 def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
     since = now if entry.gone_since is None else min(now, entry.gone_since)  # `now` is smaller after a boot
-    return replace(entry, unseen=None, gone_since=since) if now - since < forget_after else None
+    if now - since >= forget_after:
+        return None
+    is_known = entry.unseen is None and entry.gone_since == since
+    return entry if is_known else replace(entry, unseen=None, gone_since=since)
 
 
 class DevicesFile:
@@ -190,7 +211,7 @@ class DevicesFile:
         before, self._parts = self._parts, {}
         for key, entry in inventory.entries.items():
             kept = before.get(key)
-            if kept is None or kept[0] != entry:
+            if kept is None or (kept[0] is not entry and kept[0] != entry):
                 part = devices_pb2.Inventory()
                 _add_device(part, entry)
                 kept = entry, part.SerializeToString(deterministic=True)
@@ -258,9 +279,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
 
 
 def _fill_device(message: devices_pb2.Device, device: Device) -> None:
-    message.vendor = device.vendor
-    message.card = device.card
-    message.id = device.id
+    message.vendor, message.card, message.id = device.key
     message.resource_name = device.resource_name or ""
     message.first_sight_resource_name = device.first_sight_resource_name or ""
     message.shares.extend(device.shares)
@@ -268,7 +287,8 @@ def _fill_device(message: devices_pb2.Device, device: Device) -> None:
     message.numa_source = device.numa_source
     message.paths.extend(map(_path_message, device.paths))
     _fill_facts(message.attributes, device.facts)
-    message.distances.update(device.distances)
+    if distances := device.distances:
+        message.distances.update(distances)
 
 
 def _fill_facts(attributes: "MessageMap[str, devices_pb2.Fact]", facts: Mapping[str, Fact]) -> None:

@@ -157,7 +157,7 @@ def test_each_example_is_a_good_configuration_of_good_values(helm, example):
     configurations = [
         each["data"]["config.yaml"] for each in of_kind("ConfigMap", manifests) if "config.yaml" in each["data"]
     ]
-    pools = 4 if values.get("vendors") == "auto" else len(values.get("pools", [None]))
+    pools = 5 if values.get("vendors") == "auto" else len(values.get("pools", [None]))
     assert len(configurations) == len(of_kind("DaemonSet", manifests)) == pools
     for configuration in (*map(yaml.safe_load, configurations), *several.values()):
         assert list(warnings_of(Config.model_validate(configuration or {}))) == []

@@ -91,11 +91,15 @@ def test_mig_devices_by_procfs_need_no_nvml(helm):
 
 
 def test_automatic_pools_are_on_the_nodes_of_their_vendor_and_no_node_is_in_two(helm):
-    """By Node Feature Discovery's labels; a node with devices of several has the pool of the one that needs rights."""
+    """By Node Feature Discovery's labels; a node with devices of several has the pool of the one that needs rights.
+
+    Defect: one with NVIDIA's and AMD's had NVIDIA's, without the rights that AMD's need.
+    """
     made = pods(helm.manifests({"vendors": "auto", "config": {"log_level": "debug"}}))
-    assert list(made) == ["devherd-nvidia", "devherd-amd", "devherd-intel-gpu", "devherd-other"]
+    assert list(made) == ["devherd-nvidia-amd", "devherd-nvidia", "devherd-amd", "devherd-intel-gpu", "devherd-other"]
     nodes = {
-        "devherd-nvidia": [GPU_NODE, NODE | {"nvidia.com/gpu.present": "true"}, GPU_NODE | AMD_NODE | RDMA_NODE],
+        "devherd-nvidia-amd": [GPU_NODE | AMD_NODE, GPU_NODE | AMD_NODE | RDMA_NODE],
+        "devherd-nvidia": [GPU_NODE, NODE | {"nvidia.com/gpu.present": "true"}, GPU_NODE | RDMA_NODE],
         "devherd-amd": [AMD_NODE, AMD_NODE | RDMA_NODE],
         "devherd-intel-gpu": [NODE | {"intel.feature.node.kubernetes.io/gpu": "true"}],
         "devherd-other": [RDMA_NODE, NODE | {f"{FEATURE}/pci-1200_8086.present": "true"}],
@@ -105,9 +109,10 @@ def test_automatic_pools_are_on_the_nodes_of_their_vendor_and_no_node_is_in_two(
             labelled
         )
     assert [name for name, pod in made.items() if runs_on(NODE, pod)] == []
-    assert made["devherd-nvidia"]["runtimeClassName"] == "nvidia"
-    assert made["devherd-amd"]["containers"][0]["securityContext"]["privileged"]
-    assert "runtimeClassName" not in made["devherd-other"]
+    by_class = {name for name, pod in made.items() if pod.get("runtimeClassName") == "nvidia"}
+    privileged = {name for name, pod in made.items() if pod["containers"][0]["securityContext"]["privileged"]}
+    assert by_class == {"devherd-nvidia-amd", "devherd-nvidia"}
+    assert privileged == {"devherd-nvidia-amd", "devherd-amd"}
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,16 @@ import signal
 
 import pytest
 from exporter_instance import eventually
+from hypothesis import given
+from hypothesis import strategies as st
 from test_metrics_page import FPGA
 
 from devherd import spool
 from devherd.config.resolved import Config, read_resolved, write_resolved
 from devherd.config.sections import ExporterOptions
-from devherd.counters import HEALTH_CHANGES, XIDS
+from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, XIDS, Counters
 from devherd.exporter import declarations
-from devherd.exporter.metrics import counter_families, device_families
+from devherd.exporter.metrics import Kept, counter_families, device_families
 from devherd.instance.read import Herd
 from devherd.instance.read import read_instance as instance_of
 from devherd.proto import health_pb2
@@ -283,3 +285,51 @@ def test_a_reload_changes_which_devices_have_series(instance):
 
     eventually(lambda: "healthy" not in ids(instance.metrics()), "the series go")
     assert ids(instance.metrics()) == {"unhealthy_reason": {"dfl-port.1"}, "warning": {"dfl-port.1"}}
+
+
+DEVICE = st.builds(
+    Device,
+    id=st.sampled_from(["GPU-1", "GPU-2", "GPU-3"]),
+    vendor=st.just("nvidia"),
+    replicas=st.sampled_from([0, 2]),
+    reasons=st.sampled_from([[], ["xid"]]),
+    attributes=st.sampled_from([{}, {"model": "H200"}]),
+)
+OFFERS = st.lists(
+    st.builds(
+        Offer,
+        name=st.sampled_from(["a.b/x", "a.b/y"]),
+        devices=st.lists(DEVICE, max_size=3, unique_by=lambda one: one.id),
+    ),
+    max_size=2,
+    unique_by=lambda one: one.name,
+)
+HOLDERS = st.sampled_from([None, {}, {("a.b/x", "GPU-1"): ONE}, {("a.b/x", "GPU-1"): TWO, ("a.b/y", "GPU-2::1"): ONE}])
+FOUND = st.lists(
+    st.builds(
+        lambda device, reason, is_over: health_pb2.Verdict(
+            vendor="nvidia", device=device, held=[health_pb2.Held(source="s", reason=reason, is_over=is_over)]
+        ),
+        st.sampled_from(["GPU-1", "GPU-2"]),
+        st.sampled_from(["xid", "gone"]),
+        st.booleans(),
+    ),
+    max_size=2,
+)
+COUNTED = st.lists(st.tuples(st.sampled_from(["GPU-1", "GPU-2::0", "GPU-9"]), st.integers(1, 3)), max_size=3)
+SCRAPES = st.lists(st.tuples(st.none() | OFFERS, HOLDERS, FOUND, COUNTED), max_size=6)
+
+
+@given(scrapes=SCRAPES, setting=st.sampled_from(["all", "physical", "faults", "none"]))
+def test_what_is_kept_from_scrape_to_scrape_is_what_would_be_made_from_nothing(scrapes, setting):
+    """Ten thousand devices are the same at the next scrape; whatever changes between two shows at the second."""
+    kept, version, offers = Kept(), 1, []
+    for others, holders, verdicts, counted in scrapes:
+        if others is not None:
+            offers, version = others, version + 1
+        counters = Counters(BY_THE_SCANNER)
+        for device_id, times in counted:
+            counters.add(HEALTH_CHANGES, "a.b/x", device_id, amount=times)
+        herd = Herd(resources=offers, version=version, verdicts=verdicts, scanner_counters=list(counters))
+        again = [*device_families(herd, holders, setting, kept), *counter_families(herd, setting, kept)]
+        assert again == [*device_families(herd, holders, setting), *counter_families(herd, setting)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from devherd._native import Device, Fact, Finding
-from devherd.health.breaker import FEWEST, cards_of
+from devherd.health.breaker import FEWEST, Cards
 from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
 from devherd.health.verdicts import VerdictsFile
@@ -124,7 +124,7 @@ def test_physical_cards_are_counted_whatever_is_made_of_them(cards, functions, a
 
     is_doubted = len(sick) >= FEWEST and 2 * len(sick) > cards
     assert {policy.verdict(one.key) for one in failing} <= {DOUBTED if is_doubted else SICK}
-    assert cards_of(known).count == cards
+    assert Cards(known).count == cards
 
 
 def test_a_physical_card_that_fails_with_all_its_virtual_functions_is_believed():

@@ -207,6 +207,26 @@ def test_the_copy_counts_after_a_boot_and_both_files_go_with_the_last_device(tmp
     assert (LostFile(live, kept).read(), live.exists(), kept.exists()) == (health_pb2.Lost(), False, False)
 
 
+def test_a_state_directory_that_was_copied_from_another_machine_makes_no_card_lost(tmp_path, caplog):
+    """Defect: the other one's cards were missed. On the same machine, and where nobody knows, they are."""
+    kept, there = tmp_path / "lost.pb", tmp_path / "present.pb"
+    node = Node()
+    node.scan(device("GPU-1", gone_since=1.0, **GPU))
+    LostFile(tmp_path / "run/lost.pb", kept, "one").write(node.lost.message())
+    PresentFile(there, "boot", "one").write(present([(device("GPU-2", **GPU), "a.b/c")], ()), 0.0)
+
+    def missed(machine):
+        read = LostFile(tmp_path / "elsewhere/lost.pb", kept, machine).read().devices
+        return [one.device for one in (*read, *PresentFile(there, "next", machine).of_another_boot())]
+
+    assert {machine: missed(machine) for machine in ("one", "two", "")} == {
+        "one": ["GPU-1", "GPU-2"],
+        "two": [],
+        "": ["GPU-1", "GPU-2"],
+    }
+    assert f"{kept} is of another machine (one, this is two): its devices are not missed here" in caplog.text
+
+
 def test_a_card_that_a_boot_does_not_find_is_lost(tmp_path):
     """The run directory is empty after a boot, and nobody would know that it had ever been there."""
     first, second = (PresentFile(tmp_path / "present.pb", boot) for boot in ("one", "two"))

@@ -49,7 +49,7 @@ def built(
 ) -> DevicePluginOffers:
     made = resolve(Config.model_validate(config or {}))
     offers = rules.arrange(made, entries)
-    return device_plugin_offers(offers, lambda *_: edits or FakeEdits(), made.mps_root or "").judged(verdicts or {})
+    return device_plugin_offers(offers, lambda *_: edits or FakeEdits(), made.mps_root or "", verdicts=verdicts)
 
 
 def ids(result: DevicePluginOffers) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from devherd import history
 from devherd._native import Finding
 from devherd.health.held import Held
 from devherd.history import History
+from devherd.offers.device_plugin import made_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import meaning_of
 from devherd.scanner.change_log import SETTLED_SECONDS, ChangeLog
@@ -111,7 +112,7 @@ def verdicts_logged(tmp_path, finding: Finding, *verdicts: tuple[list[str], list
         place = {} if finding.source == FANS else PLACE
         device = spool_pb2.Device(id="GPU-1", reasons=reasons, warnings=warnings, attributes=place)
         offer = spool_pb2.Offer(name="a.b/gpu", devices=[device])
-        log.change_log.published([offer], lambda _: [held], is_complete=True)
+        log.change_log.published([made_of(offer)], lambda _: [held], is_complete=True)
     return [message for _, message in log.events()]
 
 

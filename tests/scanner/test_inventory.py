@@ -230,3 +230,23 @@ def test_of_the_file_only_the_part_of_a_device_that_has_changed_is_made_again(tm
     assert made_after(list(ports.values())) == ["b"]
     assert made_after([ports["c"], ports["a"]]) == []
     assert made_after(list(ports.values())) == ["b"]
+
+
+def test_what_has_not_changed_stays_the_same_entry_and_the_same_version():
+    """Thousands are not arranged and written again for one that changed, or at each scan while one is gone."""
+    other = Device(vendor="intel-fpga", id="dfl-port.1", card="0000:81:00.0", resource_name=CODEC)
+    inventory = observed(FakeScan([port(), other]))
+    before, version = inventory.entries, inventory.version
+
+    observed(FakeScan([port(), other]), inventory=inventory)
+    assert (inventory.entries is before, inventory.version) == (True, version)
+
+    inventory.observe(FakeScan([port()]), 5.0, 300.0)
+    assert (inventory.entries[PORT] is before[PORT], inventory.version, inventory.has_gone) == (True, version + 1, True)
+    gone = inventory.entries
+    inventory.observe(FakeScan([port()]), 6.0, 300.0)
+    assert (inventory.entries is gone, inventory.version) == (True, version + 1)
+
+    inventory.observe(FakeScan(unseen=[Hidden("intel-fpga", "0000:81:00.0")]), 7.0, 300.0)
+    inventory.use_options({"intel-fpga": "{}"})
+    assert inventory.version == version + 3

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devherd import spool
+from devherd.offers.device_plugin import Made, made_of
 from devherd.proto import spool_pb2
 from devherd.scanner.publisher import Acknowledgements, Publisher
 
@@ -54,9 +55,9 @@ def publisher_of(directory: Path) -> Publisher:
     )
 
 
-def offer(name: str, *ids: str) -> spool_pb2.Offer:
+def offer(name: str, *ids: str) -> Made:
     devices = [spool_pb2.Device(id=name_, vendor="simulated") for name_ in ids]
-    return spool_pb2.Offer(name=name, vendor="simulated", devices=devices)
+    return made_of(spool_pb2.Offer(name=name, vendor="simulated", devices=devices))
 
 
 def ids_on_disk(directory) -> dict[str, set[str]]:
@@ -291,7 +292,7 @@ def test_no_sequence_of_moves_ever_shows_the_kubelet_a_device_twice(tmp_path_fac
         if quick == set(KEYS):
             assert publisher.publish(wanted)
             assert ids_on_disk(herd.resources) == {
-                spool.key_of(one.name): {device.id for device in one.devices} for one in wanted
+                spool.key_of(one.offer.name): {device.id for device in one.offer.devices} for one in wanted
             }
 
 

@@ -18,7 +18,7 @@ def python(code):
 def test_the_supervisor_imports_nothing_that_it_never_runs():
     there = python("""
         import sys
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
         with lean_imports():
             import devherd.supervisor.startup
         print(*sys.modules)
@@ -28,7 +28,7 @@ def test_the_supervisor_imports_nothing_that_it_never_runs():
 
 def test_who_imports_a_spared_module_later_has_the_real_one():
     said = python("""
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
         with lean_imports():
             import devherd.supervisor.startup
         import configparser, html, http.client, importlib.metadata, importlib.resources.abc, ipaddress
@@ -46,7 +46,7 @@ def test_who_imports_a_spared_module_later_has_the_real_one():
 
 def test_who_has_a_stand_in_has_what_is_in_the_real_module():
     said = python("""
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
         with lean_imports():
             import ipaddress, xmlrpc.client as xmlrpc
             import sys
@@ -58,7 +58,7 @@ def test_who_has_a_stand_in_has_what_is_in_the_real_module():
 
 def test_a_library_that_takes_more_than_is_known_has_the_real_module_at_once():
     said = python("""
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
         with lean_imports():
             from html import unescape
             from typing_extensions import Self, TypedDict
@@ -71,7 +71,7 @@ def test_a_library_that_takes_more_than_is_known_has_the_real_module_at_once():
 def test_a_module_that_is_there_already_stays():
     said = python("""
         import html
-        from devherd.supervisor.lean_imports import lean_imports
+        from devherd.lean_imports import lean_imports
         with lean_imports():
             import html as again
             assert again is html
@@ -79,3 +79,27 @@ def test_a_module_that_is_there_already_stays():
         print(sys.modules["html"] is html)
     """)
     assert said == "True"
+
+
+def test_openssl_is_loaded_only_by_who_asks_for_it():
+    """4 MB: asyncio and hashlib work without it, and with the real module from then on."""
+    said = python("""
+        from pathlib import Path
+        from devherd.lean_imports import lean_imports
+        with lean_imports():
+            import devherd.supervisor.startup
+        import asyncio, hashlib
+
+        async def knock():
+            listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+            _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            writer.close()
+
+        asyncio.run(knock())
+        assert hashlib.sha256(b"abc").hexdigest().startswith("ba7816bf8f01cfea")
+        print("libcrypto" in Path("/proc/self/maps").read_text())
+        import ssl
+        print(asyncio.base_events.ssl.SSLContext is ssl.SSLContext)
+        print(asyncio.base_events.sslproto.SSLProtocol.__module__)
+    """)
+    assert said.split("\n") == ["False", "True", "asyncio.sslproto"]

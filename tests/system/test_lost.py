@@ -176,11 +176,14 @@ async def test_a_cordoned_device_that_leaves_and_a_repartitioned_gpu_are_not_los
         assert not await lost_events(bed)
 
 
-async def test_a_card_that_is_not_there_after_a_boot_is_lost(bed):
-    """Nothing in memory knows that it was there: the state directory does."""
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_a_card_that_is_not_there_after_a_boot_is_lost_unless_the_state_is_of_another_machine(bed, is_copied):
+    """Nothing in memory knows that it was there: the state directory does, which may have been copied with a disk."""
     boot_id = bed.settings.host_root / "proc/sys/kernel/random/boot_id"
-    boot_id.parent.mkdir(parents=True)
-    boot_id.write_text("a\n")
+    machine = bed.settings.host_root / "sys/class/dmi/id/product_uuid"
+    for file in (boot_id, machine):
+        file.parent.mkdir(parents=True)
+        file.write_text("a\n")
     async with bed:
         await bed.kubelet.until_allocatable(GPU, 8, within=30)
         gpus = set(bed.kubelet.devices(GPU))
@@ -188,9 +191,16 @@ async def test_a_card_that_is_not_there_after_a_boot_is_lost(bed):
         await bed.stop_herd()
         shutil.rmtree(bed.settings.run_dir)
         boot_id.write_text("b\n")
+        if is_copied:
+            machine.write_text("b\n")
         take_out(bed)
         await bed.start_herd()
         await bed.kubelet.until_allocatable(GPU, 7, within=30)
+        if is_copied:
+            log = f"{bed.directory}/state/present.pb is of another machine (a, this is b)"
+            await bed.until(lambda: log in bed.log, "it says so")
+            assert (remembered(bed), await lost_events(bed)) == ([], [])
+            return
         await bed.until(lambda: remembered(bed), "it is lost")
         [gpu] = gpus - set(bed.kubelet.devices(GPU))
         assert await is_red(bed, gpu) == ALL_RED

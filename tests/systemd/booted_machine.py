@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import wheel
 from not_tested import not_tested
 
 CHECKOUT = Path(__file__).parents[2]
@@ -155,13 +156,13 @@ def _mirror() -> str:
 
 def wheelhouse(directory: Path) -> Path:
     """A directory with devherd's wheel and all that it needs for Debian's Python."""
-    maturin = [Path(sys.executable).with_name("maturin"), "build", "--release", "--locked", "--quiet"]
-    subprocess.run([*maturin, "--out", directory], cwd=CHECKOUT, check=True)
-    [wheel] = directory.iterdir()
+    target = f"{os.uname().machine}-unknown-linux-gnu"
+    assert wheel.main(["--release", "--locked", "--quiet", "--target", target, "--out", str(directory)]) == 0
+    [made] = directory.iterdir()
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", directory, "--only-binary=:all:"]
     of_debian = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
     kinds = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34", "linux")
     platforms = [f"--platform={kind}_{os.uname().machine}" for kind in kinds]
     constraint = ["--constraint", CHECKOUT / "constraints.txt"]
-    subprocess.run([*pip, *of_debian, *platforms, *constraint, wheel], check=True)
+    subprocess.run([*pip, *of_debian, *platforms, *constraint, made], check=True)
     return directory

@@ -1,29 +1,32 @@
 """Pages by path. Each request reads the run directory, or shares the result of a read that began after it arrived."""
 
 import asyncio
-import gzip
 import json
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import parse_qs
 
 from devherd.config.sections import ExporterOptions
 from devherd.exporter import health
 from devherd.exporter.server import Answer, Request
-from devherd.exporter.status_page.page import ASSETS, MadePages, asset
-from devherd.exporter.status_page.view import View
 from devherd.instance.read import Herd, live_inventory, read_children, read_instance
 from devherd.inventory import Allocations
 from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
+from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import Heartbeats
 from devherd.settings import Settings
+
+if TYPE_CHECKING:
+    from devherd.exporter.metrics import Scrapes
+    from devherd.exporter.status_page.page import MadePages
 
 LONGEST_REST_SECONDS = 1.0
 
@@ -81,7 +84,9 @@ class Rendering(Generic[Page]):
 
 
 _METHODS = ("GET", "HEAD")
-_GZIP_LEVEL = 6
+_GZIP, _GZIP_LEVEL = 16 + zlib.MAX_WBITS, 6
+"""Format, in zlib's words, and level of compressed answers."""
+_ASSETS = ("/page.css", "/page.js")
 MOST_QUEUED = 8
 """Limit of queued pages at which a request with its own selection is refused: each `name[]` makes another page.
 
@@ -98,16 +103,12 @@ class Application:
     """Answers GET and HEAD on its pages; all other requests get an error of one line."""
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
-        from devherd.exporter.metrics import Scrapes  # noqa: PLC0415 - loads prometheus-client, for this process only
-
         self._settings = settings
         self._options = ExporterOptions()
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
-        self._scrapes = Scrapes(heartbeats)
         self._probing: Rendering[Answer] = Rendering()
-        self._status_pages = MadePages(settings, heartbeats)
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -127,12 +128,26 @@ class Application:
         return replace(answer, headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
-        if request.path not in self._pages and request.path not in ASSETS:
+        if request.path not in self._pages and request.path not in _ASSETS:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
             return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
-        return asset(request) if request.path in ASSETS else await self._pages[request.path](request)
+        return _asset(request) if request.path in _ASSETS else await self._pages[request.path](request)
+
+    @cached_property
+    def _scrapes(self) -> "Scrapes":
+        """Loads prometheus-client, 2 MB that probes do not need."""
+        with lean_imports(PROMETHEUS):
+            from devherd.exporter.metrics import Scrapes  # noqa: PLC0415 - as above
+
+        return Scrapes(self._heartbeats)
+
+    @cached_property
+    def _status_pages(self) -> "MadePages":
+        from devherd.exporter.status_page.page import MadePages  # noqa: PLC0415 - for browsers, which are rare
+
+        return MadePages(self._settings, self._heartbeats)
 
     def _herd(self) -> Herd:
         return read_instance(self._settings, self._heartbeats)
@@ -147,10 +162,11 @@ class Application:
         allocations = await self._pod_resources.allocations()
         if wanted.names and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all samples\n")
-        return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
+        scrapes = self._scrapes
+        return await self._rendering.shared(wanted, lambda: self._metrics_page(scrapes, wanted, allocations))
 
-    def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
-        content_type, body = self._scrapes.page(
+    def _metrics_page(self, scrapes: "Scrapes", wanted: "_Wanted", allocations: Allocations | None) -> Answer:
+        content_type, body = scrapes.page(
             self._herd(),
             allocations,
             self._options.device_metrics,
@@ -161,10 +177,14 @@ class Application:
         answer = Answer(HTTPStatus.OK, content_type, body)
         if not wanted.gzip:
             return answer
-        return replace(answer, body=gzip.compress(answer.body, _GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
+        return replace(
+            answer, body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"}
+        )
 
     async def _status_page(self, request: Request) -> Answer:
         """The status page; 304 without a body if the client has the current one."""
+        from devherd.exporter.status_page.view import View  # noqa: PLC0415 - as in `_status_pages`
+
         view, known = View.of_query(request.query), request.headers.get("if-none-match", "")
         allocations = await self._pod_resources.allocations()
         if view != View() and self._rendering.queue_length >= MOST_QUEUED:
@@ -210,9 +230,15 @@ class _Wanted:
     gzip: bool
 
 
+def _asset(request: Request) -> Answer:
+    from devherd.exporter.status_page.page import asset  # noqa: PLC0415 - as in `_status_pages`
+
+    return asset(request)
+
+
 def _unpacked(answer: Answer) -> Answer:
     headers = {name: answer.headers[name] for name in answer.headers if name != "Content-Encoding"}
-    return replace(answer, body=gzip.decompress(answer.body), headers=headers)
+    return replace(answer, body=zlib.decompress(answer.body, _GZIP), headers=headers)
 
 
 def _takes_gzip(request: Request) -> bool:

@@ -3,20 +3,21 @@
 If files cannot be used, the last good ones stay in use; without any, nothing is served over TCP.
 """
 
-import asyncio.sslproto
 import logging
-import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from devherd.config.web import Tls
 from devherd.spool import Identity, identity_of
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
 RECORD_BYTES = 16 << 10
 """Largest payload of a TLS record (RFC 8446, 5.1), and the size of each read."""
-asyncio.sslproto.SSLProtocol.max_size = RECORD_BYTES  # of each connection's buffer; asyncio's default is 256 kB
 
 Files = dict[Path, Identity | None]
 
@@ -69,8 +70,12 @@ class Encryption:
                 log.info("serving with the new certificate %s", self._tls.cert_file)
 
 
-def context_of(tls: Tls) -> ssl.SSLContext:
+def context_of(tls: Tls) -> "ssl.SSLContext":
     """The TLS context made from these files. Raises OSError that names the file that cannot be used."""
+    import asyncio.sslproto  # noqa: PLC0415 - OpenSSL takes 4 MB, and few have certificates
+    import ssl  # noqa: PLC0415 - as above
+
+    asyncio.sslproto.SSLProtocol.max_size = RECORD_BYTES  # of each connection's buffer; asyncio's default is 256 kB
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
     context.minimum_version, context.maximum_version = versions[tls.min_version], versions[tls.max_version]
@@ -87,6 +92,8 @@ def context_of(tls: Tls) -> ssl.SSLContext:
 
 def _load(load: Callable[[], None], file: Path) -> None:
     """Call `load`. Raises OSError that names the file, because OpenSSL's error does not."""
+    import ssl  # noqa: PLC0415 - as above
+
     try:
         load()
     except ssl.SSLError as error:

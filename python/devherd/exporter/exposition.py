@@ -33,7 +33,8 @@ class Writer:
         before, self._written = self._written, {}
         for family in families:
             kept = before.get(family.name)
-            self._written[family.name] = kept if kept and kept[0] == family else (family, self._text(family))
+            is_kept = kept is not None and (kept[0] is family or kept[0] == family)
+            self._written[family.name] = kept if kept and is_kept else (family, self._text(family))
         return b"".join(text for _, text in self._written.values()) + self._end
 
     def _text(self, family: Metric) -> bytes:

@@ -1,13 +1,10 @@
 """Builds /metrics: gauges from the run directory, counters kept by the processes, and resource usage."""
 
-import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
-from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit
+from typing import TypeVar, cast
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
@@ -27,11 +24,11 @@ from devherd.counters import (
     fits,
 )
 from devherd.exporter import declarations
-from devherd.exporter.declarations import Observed
 from devherd.exporter.exposition import Writer, only
+from devherd.exporter.usage import process_families
 from devherd.instance.inventory_json import health_of
 from devherd.instance.read import RUNNING, Herd
-from devherd.inventory import Allocations, key_of
+from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import Heartbeats
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import HEALTHY, UNHEALTHY, ids_of, listed, number_of_ids
@@ -41,21 +38,45 @@ from devherd.text import revision, version
 _MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
 
 
+Value = TypeVar("Value")
+
+
+class Kept:
+    """What the last scrape made, by name, with what it was made from: most devices are the same at the next one."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[object, object]] = {}
+
+    def of(self, name: str, herd: Herd, more: object, make: Callable[[], Value]) -> Value:
+        """What was made last if the resources have the same version and `more` is equal; otherwise what `make` makes.
+
+        `more` is whatever else it is made from.
+        """
+        made_from = herd.version, more
+        made = self._made.get(name)
+        if made is None or herd.version is None or made[0] != made_from:
+            made = self._made[name] = made_from, make()
+        return cast("Value", made[1])
+
+
 def device_families(
-    herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "physical"
+    herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "physical", kept: Kept | None = None
 ) -> Iterator[Family]:
     """Number of devices by resource, and the series of single devices that `of_devices` selects."""
-    yield count(herd)
-    yield count_allocated(herd, allocations)
+    kept = kept or Kept()
+    yield kept.of("count", herd, (), lambda: count(herd))
+    yield kept.of("allocated", herd, allocations, lambda: count_allocated(herd, allocations))
     yield missing(herd)
     if of_devices in ("all", "physical"):
-        yield from facts(herd, of_devices)
-        yield allocated(herd, allocations, of_devices)
+        yield from kept.of("facts", herd, of_devices, lambda: list(facts(herd, of_devices)))
+        holders = of_devices, allocations
+        yield kept.of("holders", herd, holders, lambda: allocated(herd, allocations, of_devices))
         yield from held(herd, of_devices)
         yield from counts(herd)
     if of_devices != "none":
-        yield from trouble(herd, of_devices)
-        yield findings(herd, of_devices)
+        yield from kept.of("trouble", herd, of_devices, lambda: list(trouble(herd, of_devices)))
+        standing = _standing(herd)
+        yield kept.of("findings", herd, (of_devices, standing), lambda: findings(herd, of_devices, standing))
 
 
 def shown(resource: spool_pb2.Offer, of_devices: DeviceMetrics) -> Iterator[tuple[str, spool_pb2.Device]]:
@@ -117,17 +138,30 @@ def trouble(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
     yield from (reasons, warnings)
 
 
-def findings(herd: Herd, of_devices: DeviceMetrics) -> Family:
+Standing = Mapping[DeviceKey, Sequence[tuple[str, str, str]]]
+"""Source, reason and action of each finding that counts, sorted, by device."""
+
+
+def _standing(herd: Herd) -> Standing:
+    return {
+        (verdict.vendor, verdict.card, verdict.device): sorted(
+            {
+                (one.source, one.reason, health_pb2.Action.Name(one.action).lower())
+                for one in verdict.held
+                if not (one.is_over or one.is_waiting)
+            }
+        )
+        for verdict in herd.verdicts
+    }
+
+
+def findings(herd: Herd, of_devices: DeviceMetrics, standing: Standing) -> Family:
     """The findings that count for each device, with source and action; includes warnings and ignored findings."""
     family = declarations.DEVICE_FINDING.family()
-    by_device = {(verdict.vendor, verdict.card, verdict.device): verdict.held for verdict in herd.verdicts}
-    for resource in herd.resources if by_device else ():
+    for resource in herd.resources if standing else ():
         for device_id, device in shown(resource, of_devices):
-            held = by_device.get((device.vendor, device.card, device.id), ())
-            standing = {(one.source, one.reason, one.action) for one in held if not (one.is_over or one.is_waiting)}
-            for source, reason, action in sorted(standing):
-                word = health_pb2.Action.Name(action).lower()
-                family.add_metric((resource.name, device_id, source, reason, word), 1)
+            for source, reason, action in standing.get(key_of(device), ()):
+                family.add_metric((resource.name, device_id, source, reason, action), 1)
     return family
 
 
@@ -195,42 +229,69 @@ _METRICS = sorted((*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER), key=lambda each: eac
 Labels = tuple[str, ...]
 
 
-def counter_families(herd: Herd, of_devices: DeviceMetrics = "physical") -> Iterator[Family]:
+def counter_families(herd: Herd, of_devices: DeviceMetrics = "physical", kept: Kept | None = None) -> Iterator[Family]:
     """The families of counters and histograms, sorted by name.
 
     Counters of known resources and devices start at 0: rate() misses the first event of a counter that first appears
     at 1. Series of removed resources and devices are omitted. A shared device counts once, not once a replica.
     """
+    kept = kept or Kept()
     written: dict[str, list[spool_pb2.Series]] = {}
     for counters in (herd.scanner_counters, *(state.counters for state in herd.states.values())):
         for series in counters:
             written.setdefault(series.metric, []).append(series)
-    _once_a_device(herd, written)
-    known: dict[Labels, set[Labels]] = {
-        (): {()},
-        FOR_A_RESOURCE: {(resource.name,) for resource in herd.resources},
-        FOR_A_DEVICE: {(resource.name, device.id) for resource in herd.resources for device in resource.devices},
-    }
-    if of_devices == "faults":
-        changed = written.get(HEALTH_CHANGES.name, ())
-        known[FOR_A_DEVICE] &= {tuple(series.labels) for series in changed if series.total}
+    _once_a_device(kept.of("replicas", herd, (), lambda: _replicas(herd)), written)
+    changed = written.get(HEALTH_CHANGES.name, ()) if of_devices == "faults" else ()
+    faulty = {tuple(series.labels) for series in changed if series.total}
     for metric in _METRICS:
         if of_devices == "none" and metric in OF_DEVICES:
             continue
-        totals = _totals(metric, written.get(metric.name, ()), known.get(metric.labels))
-        if totals or (isinstance(metric, Counter) and metric.labels in known):
-            yield _family(metric, totals)
+        of_metric = written.get(metric.name, [])
+        faulty_only = faulty if of_devices == "faults" else None
+        make = partial(_counted, herd, metric, of_metric, faulty_only)
+        family = kept.of(metric.name, herd, (of_devices, faulty, of_metric), make)
+        if family is not None:
+            yield family
 
 
-def _once_a_device(herd: Herd, written: dict[str, list[spool_pb2.Series]]) -> None:
-    """Merge the series of replicas: an event of a shared device is counted for each, so its count is the highest."""
-    replicas = {
+def _counted(
+    herd: Herd, metric: Metric, written: Sequence[spool_pb2.Series], faulty: set[Labels] | None
+) -> Family | None:
+    """The family of a metric, for devices in `faulty` if it is given; None if it has no series."""
+    known = _known_labels(herd, metric)
+    if faulty is not None and known is not None and metric.labels == FOR_A_DEVICE:
+        known &= faulty
+    totals = _totals(metric, written, known)
+    return _family(metric, totals) if totals or (isinstance(metric, Counter) and metric.labels in _FOR_WHOM) else None
+
+
+_FOR_WHOM: tuple[Labels, ...] = ((), FOR_A_RESOURCE, FOR_A_DEVICE)
+
+
+def _known_labels(herd: Herd, metric: Metric) -> set[Labels] | None:
+    """The labels for which a metric starts at 0; None for one of which nobody knows them beforehand."""
+    if metric.labels == ():
+        return {()}
+    if metric.labels == FOR_A_RESOURCE:
+        return {(resource.name,) for resource in herd.resources}
+    if metric.labels == FOR_A_DEVICE:
+        return {(resource.name, device.id) for resource in herd.resources for device in resource.devices}
+    return None
+
+
+def _replicas(herd: Herd) -> dict[Labels, str]:
+    """The device of each replica, by resource name and id."""
+    return {
         (resource.name, replica): device.id
         for resource in herd.resources
         for device in resource.devices
         if number_of_ids(device) > 1
         for replica in ids_of(device.id, device.replicas, device.shares)
     }
+
+
+def _once_a_device(replicas: Mapping[Labels, str], written: dict[str, list[spool_pb2.Series]]) -> None:
+    """Merge the series of replicas: an event of a shared device is counted for each, so its count is the highest."""
     for metric in OF_DEVICES if replicas else ():
         kept: list[spool_pb2.Series] = []
         highest: dict[Labels, spool_pb2.Series] = {}
@@ -283,96 +344,6 @@ def _family(metric: Metric, totals: dict[Labels, spool_pb2.Series]) -> Family:
     return histogram
 
 
-SUPERVISOR = "supervisor"
-
-_PROC = Path("/proc")
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_UTIME, _STIME, _STARTTIME = (field - 3 for field in (14, 15, 22))  # the part after the name begins with field 3
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Resource usage of one process."""
-
-    cpu_seconds: float
-    virtual_bytes: int
-    resident_bytes: int
-    started_after_boot_seconds: float
-    open_files: int
-    """0 if unknown: Linux before 6.2 does not report it."""
-
-
-def process_families(herd: Herd) -> Iterator[Family]:
-    """Usage of the supervisor and of each running child, by name, and of the exporter as `process_*`."""
-    booted = _booted_timestamp_seconds()
-    yield from _of_exporter(usage_of_process("self"), booted)
-    pids = {SUPERVISOR: herd.supervisor_pid} | {name: child.pid for name, child in sorted(herd.children.items())}
-    usages = {name: usage_of_process(str(pid)) for name, pid in pids.items() if pid}
-    yield from _of_children({name: used for name, used in usages.items() if used is not None}, booted)
-
-
-def usage_of_process(pid: str) -> Usage | None:
-    """The usage of a process; None if it is gone, or hidden by the mount option `hidepid` of /proc."""
-    directory = _PROC / pid
-    try:
-        stat, statm = (directory / "stat").read_text(), (directory / "statm").read_text()
-        return parsed_usage(stat, statm, (directory / "fd").stat().st_size)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-
-
-def parsed_usage(stat: str, statm: str, open_files: int) -> Usage:
-    """Parse the contents of `stat` and `statm`. The process name in `stat` may contain blanks and brackets."""
-    fields = stat[stat.rindex(")") + 2 :].split()
-    size, resident = map(int, statm.split()[:2])
-    return Usage(
-        cpu_seconds=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS,
-        virtual_bytes=size * _PAGE_BYTES,
-        resident_bytes=resident * _PAGE_BYTES,
-        started_after_boot_seconds=int(fields[_STARTTIME]) / _TICKS,
-        open_files=open_files,
-    )
-
-
-def _of_exporter(used: Usage | None, booted: float) -> Iterator[Family]:
-    if used is None:
-        return
-    for kind, value in (
-        (declarations.PROCESS_CPU, used.cpu_seconds),
-        (declarations.PROCESS_RESIDENT_MEMORY, used.resident_bytes),
-        (declarations.PROCESS_VIRTUAL_MEMORY, used.virtual_bytes),
-        (declarations.PROCESS_OPEN_FILES, used.open_files or len(os.listdir("/proc/self/fd"))),  # noqa: PTH208
-        (declarations.PROCESS_MAX_FILES, getrlimit(RLIMIT_NOFILE)[0]),
-        (declarations.PROCESS_START_TIME, booted + used.started_after_boot_seconds),
-    ):
-        family = kind.family()
-        family.add_metric((), value)
-        yield family
-
-
-def _of_children(usages: Mapping[str, Usage], booted: float) -> Iterator[Family]:
-    def family(kind: Observed, values: Iterable[tuple[str, float]]) -> Family:
-        made = kind.family()
-        for child, value in values:
-            made.add_metric((child,), value)
-        return made
-
-    each = usages.items()
-    yield family(declarations.CHILD_RESIDENT_MEMORY, ((child, used.resident_bytes) for child, used in each))
-    yield family(declarations.CHILD_CPU, ((child, used.cpu_seconds) for child, used in each))
-    yield family(declarations.CHILD_OPEN_FILES, ((child, used.open_files) for child, used in each if used.open_files))
-    yield family(
-        declarations.CHILD_START_TIME, ((child, booted + used.started_after_boot_seconds) for child, used in each)
-    )
-
-
-@cache
-def _booted_timestamp_seconds() -> float:
-    """The time of the boot; cached, so that a step of the clock does not move the start times of processes."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator", "renewal")
 
 MOST_SCAN_PROBLEMS = 50
@@ -385,6 +356,7 @@ class Scrapes:
     def __init__(self, heartbeats: Heartbeats) -> None:
         self._heartbeats = heartbeats
         self._writers = [Writer(as_openmetrics=each) for each in (False, True)]
+        self._kept = Kept()
 
     def page(
         self,
@@ -397,7 +369,14 @@ class Scrapes:
         as_openmetrics: bool = False,
     ) -> tuple[str, bytes]:
         """The content type and the body with every sample, or only those in `names`."""
-        found = families(herd, allocations, self._heartbeats, of_devices=of_devices, kubelet_listens=kubelet_listens)
+        found = families(
+            herd,
+            allocations,
+            self._heartbeats,
+            of_devices=of_devices,
+            kubelet_listens=kubelet_listens,
+            kept=Kept() if names else self._kept,
+        )
         writer = Writer(as_openmetrics=as_openmetrics) if names else self._writers[as_openmetrics]
         return writer.content_type, writer.page(only(found, names) if names else found)
 
@@ -409,11 +388,12 @@ def families(
     *,
     of_devices: DeviceMetrics = "physical",
     kubelet_listens: bool = True,
+    kept: Kept | None = None,
 ) -> Iterator[Family]:
     """All families: first those read at the scrape, then the counters and histograms kept by processes, by name."""
-    counted = list(counter_families(herd, of_devices))
+    counted = list(counter_families(herd, of_devices, kept))
     yield build_info()
-    yield from device_families(herd, allocations, of_devices)
+    yield from device_families(herd, allocations, of_devices, kept)
     yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
     yield from source_gauges(herd)
     yield from registration_gauges(herd, kubelet_listens=kubelet_listens)

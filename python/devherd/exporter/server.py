@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from email.utils import formatdate
 from enum import IntEnum
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from devherd.exporter.encryption import Encryption
+
+if TYPE_CHECKING:
+    import ssl
 
 HEAD_BYTES = 1 << 14
 """Limit of a request line and its headers."""
@@ -114,7 +115,7 @@ def encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
     """The bytes of an answer; without a body for HEAD, and without headers that describe one for status 304."""
     of_the_body = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
     headers = {
-        "Date": formatdate(usegmt=True),
+        "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
         **({} if answer.status == HTTPStatus.NOT_MODIFIED else of_the_body),
         "Connection": "keep-alive" if keeps_alive else "close",
         **answer.headers,
@@ -191,7 +192,7 @@ class Connection:
         """The sort key for closing: the lowest is closed first."""
         return self.doing, self.since
 
-    async def encrypt(self, context: ssl.SSLContext) -> None:
+    async def encrypt(self, context: "ssl.SSLContext") -> None:
         """Start TLS, before the first request. Raises OSError if the handshake fails."""
         self.turn_to(Doing.GREETING)
         await self.writer.start_tls(context, ssl_handshake_timeout=HANDSHAKE_SECONDS)
@@ -253,7 +254,7 @@ class Connections:
         for connection in list(self._open):
             self._end(connection)
 
-    async def _greet(self, connection: Connection, context: ssl.SSLContext) -> None:
+    async def _greet(self, connection: Connection, context: "ssl.SSLContext") -> None:
         """Start TLS, within the limits of handshakes. Raises OSError if it fails."""
         greeting = [each for each in self._open if each.doing is Doing.GREETING]
         self._make_room_for(connection, greeting, MOST_HANDSHAKES, MOST_HANDSHAKES_OF_A_CLIENT)

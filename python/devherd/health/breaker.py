@@ -7,7 +7,7 @@ partitions with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 
 from devherd.health.held import Held, Place
 from devherd.inventory import DeviceKey, Entry
@@ -22,32 +22,32 @@ Card = tuple[str, ...]
 """Vendor and name of a card."""
 
 
-@dataclass(frozen=True, slots=True)
 class Cards:
-    """The physical cards of a node."""
+    """The physical cards of these devices: from the facts of inventory entries, or from bare keys.
 
-    of: Mapping[DeviceKey, Card]
-    """The card of each device."""
-    count: int
+    Found when somebody asks: few nodes have a source that is ever doubted.
+    """
 
+    def __init__(self, known: Collection[DeviceKey] = ()) -> None:
+        self._known = known
 
-NO_CARDS = Cards({}, 0)
+    @cached_property
+    def of(self) -> Mapping[DeviceKey, Card]:
+        """The card of each device."""
+        entries: Mapping[DeviceKey, Entry] = self._known if isinstance(self._known, Mapping) else {}
+        return {key: _physical(entries[key]) if key in entries else _named(key) for key in self._known}
 
-
-def cards_of(known: Collection[DeviceKey]) -> Cards:
-    """The cards of these devices: from the facts of inventory entries, or from bare keys."""
-    entries: Mapping[DeviceKey, Entry] = known if isinstance(known, Mapping) else {}
-    of = {key: _physical(entries[key]) if key in entries else _named(key) for key in known}
-    return Cards(of, len(set(of.values())))
+    @cached_property
+    def count(self) -> int:
+        """The number of cards."""
+        return len(set(self.of.values()))
 
 
 def _physical(entry: Entry) -> Card:
     """The PCI device of the function, or of the one that a virtual function belongs to; ports are functions of one."""
-    attributes = entry.device.attributes
+    attribute = entry.device.attribute
     function = (
-        attributes.get("physfn")
-        or attributes.get("physical_function")
-        or attributes.get("pci_address", "").partition(",")[0]
+        attribute("physfn") or attribute("physical_function") or (attribute("pci_address") or "").partition(",")[0]
     )
     slot = function.rpartition(".")[0]
     return (entry.vendor, slot) if slot else _named(entry.key)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devherd import spool
-from devherd._native import vendors
+from devherd._native import Device, vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
@@ -84,13 +84,14 @@ class _Found:
         self.by_uuid: dict[tuple[str, str], tuple[Entry, Mapping[str, str]]] = {}
         self.by_serial: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries:
-            vendor, facts = entry.vendor, entry.device.attributes
-            self.cards.add((vendor, entry.device.card))
-            self.addresses.add((vendor, facts.get("pci_address", "")))
-            if uuid := facts.get("uuid"):
-                self.by_uuid[vendor, uuid] = entry, facts
-            if serial := facts.get("serial"):
-                self.by_serial.setdefault((vendor, serial), []).append((entry, facts))
+            vendor, card, _ = entry.key
+            attribute = entry.device.attribute
+            self.cards.add((vendor, card))
+            self.addresses.add((vendor, attribute("pci_address") or ""))
+            if uuid := attribute("uuid"):
+                self.by_uuid[vendor, uuid] = entry, entry.device.attributes
+            if serial := attribute("serial"):
+                self.by_serial.setdefault((vendor, serial), []).append((entry, entry.device.attributes))
 
     def with_serial(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices with this one's serial number."""
@@ -182,7 +183,7 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     found = [
         _described_device(entry, name)
         for entry, name in offered
-        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device.attributes)
+        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device)
     ]
     boards: dict[str, list[str]] = {}
     for device in found:
@@ -192,9 +193,10 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     return sorted(found, key=key_of)
 
 
-def _is_whole(facts: Mapping[str, str]) -> bool:
+def _is_whole(device: Device) -> bool:
     """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
-    return "," not in facts.get("pci_address", ",") and not _part_of(facts)
+    address = device.attribute("pci_address")
+    return address is not None and "," not in address and not _part_of(device.attributes)
 
 
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:
@@ -316,11 +318,15 @@ def _has_its_card(lost: health_pb2.LostDevice, host: Host) -> bool:
 
 
 class LostFile:
-    """The file that readers see, and the copy that outlives a boot; `kept` is None if nothing is to."""
+    """The file that readers see, and the copy that outlives a boot; `kept` is None if nothing is to.
 
-    def __init__(self, live: Path, kept: Path | None) -> None:
+    A copy of another `machine` counts for nothing: somebody has copied the state directory, or the disk.
+    """
+
+    def __init__(self, live: Path, kept: Path | None, machine: str = "") -> None:
         self._live = live
         self._kept = kept
+        self._machine = machine
         self._written: bytes | None = None
         self._complaint = ""
 
@@ -329,7 +335,8 @@ class LostFile:
         for file in (self._live, self._kept):
             try:
                 if file is not None:
-                    return spool.read(file, health_pb2.Lost)
+                    known = spool.read(file, health_pb2.Lost)
+                    return health_pb2.Lost() if _is_of_another(known.machine, self._machine, file) else known
             except FileNotFoundError:
                 continue
             except spool.SpoolError as error:
@@ -344,7 +351,7 @@ class LostFile:
         _put(self._live, content)
         if self._kept is not None:
             try:
-                _put(self._kept, content, is_synced=True)
+                _put(self._kept, _content(message, self._machine), is_synced=True)
                 self._complaint = ""
             except OSError as error:
                 if str(error) != self._complaint:
@@ -354,18 +361,26 @@ class LostFile:
 
 
 class PresentFile:
-    """The devices that are there, kept for the next boot; `path` is None if nothing is to outlive one."""
+    """The devices that are there, kept for the next boot; `path` is None if nothing is to outlive one.
 
-    def __init__(self, path: Path | None, boot_id: str) -> None:
+    Those of another `machine` are not missed on this one.
+    """
+
+    def __init__(self, path: Path | None, boot_id: str, machine: str = "") -> None:
         self._path = path
         self._boot_id = boot_id
+        self._machine = machine
         self._written: bytes | None = None
         self._written_at = -math.inf
 
     def of_another_boot(self) -> list[health_pb2.LostDevice]:
         """Those that were there in the boot before; empty if that is this one."""
-        known = spool.read_or_empty(self._path, health_pb2.Present) if self._path else health_pb2.Present()
-        return [] if known.boot_id == self._boot_id else list(known.devices)
+        if self._path is None:
+            return []
+        known = spool.read_or_empty(self._path, health_pb2.Present)
+        if known.boot_id == self._boot_id or _is_of_another(known.machine, self._machine, self._path):
+            return []
+        return list(known.devices)
 
     def write(self, devices: Sequence[health_pb2.LostDevice], monotonic: float) -> bool:
         """Bring it up to date; False if the last time is less than PRESENT_SECONDS ago.
@@ -376,12 +391,21 @@ class PresentFile:
             return True
         if monotonic - self._written_at < PRESENT_SECONDS:
             return False
-        content = health_pb2.Present(boot_id=self._boot_id, devices=devices).SerializeToString(deterministic=True)
+        message = health_pb2.Present(boot_id=self._boot_id, devices=devices, machine=self._machine)
+        content = message.SerializeToString(deterministic=True)
         if content != self._written:
             with contextlib.suppress(OSError):
                 _put(self._path, content, is_synced=True)
             self._written, self._written_at = content, monotonic
         return True
+
+
+def _is_of_another(machine: str, this: str, file: Path) -> bool:
+    """Whether a file was kept on another machine than this; False if either is not known."""
+    if not machine or not this or machine == this:
+        return False
+    log.warning("%s is of another machine (%s, this is %s): its devices are not missed here", file, machine, this)
+    return True
 
 
 PRESENT_SECONDS = 10.0
@@ -419,9 +443,18 @@ def forget_at_rest(live: Path, kept: Path | None, devices: Collection[health_pb2
     for file in (live, kept):
         with contextlib.suppress(FileNotFoundError):
             if file is not None:
-                lost = LostDevices(spool.read(file, health_pb2.Lost))
+                known = spool.read(file, health_pb2.Lost)
+                lost = LostDevices(known)
                 lost.forget(map(_order_for, devices))
-                _put(file, lost.message().SerializeToString(deterministic=True), is_synced=file == kept)
+                _put(file, _content(lost.message(), known.machine), is_synced=file == kept)
+
+
+def _content(message: health_pb2.Lost, machine: str) -> bytes:
+    """The content of the copy in the state directory; empty without devices."""
+    kept = health_pb2.Lost(devices=message.devices, forgotten=message.forgotten)
+    if kept.devices or kept.forgotten:
+        kept.machine = machine
+    return kept.SerializeToString(deterministic=True)
 
 
 def _put(file: Path, content: bytes, *, is_synced: bool = False) -> None:

@@ -85,7 +85,7 @@ class Policy:
         """The last periodic look."""
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
-        self._cards = breaker.NO_CARDS
+        self._cards = breaker.Cards()
         self._flapping = Flapping()
         self.raised: dict[tuple[str, str], int] = {}
         """How often each source and reason was raised against a device since this process started."""
@@ -343,15 +343,15 @@ class Policy:
             self._held[key] = {place: one for place, one in held.items() if one.counts and one.meaning.is_event}
         self._held = {key: held for key, held in self._held.items() if held}
         self._stated.forget_all_but({*known, *self._held})
-        self._known = {(key, source) for key, source in self._known if key in known}
-        self._cards = breaker.cards_of(known)
+        self._known -= {(key, source) for key, source in self._known if key not in known}
+        self._cards = breaker.Cards(known)
 
     def restore(self, earlier: Earlier, known: Collection[DeviceKey], now: Now) -> None:
         """Go on with what an earlier scanner held and knew.
 
         A boot ends events but those that need more, and gives error registers another past: the device has been reset.
         """
-        self._cards = breaker.cards_of(known)
+        self._cards = breaker.Cards(known)
         is_same_boot = earlier.boot_id == now.boot_id
         if is_same_boot:
             self._known.update((key, source) for key in known for source in FIRST_SIGHT_SOURCES)

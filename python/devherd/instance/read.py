@@ -67,6 +67,8 @@ class Herd:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
     resources: list[spool_pb2.Offer] = field(default_factory=list)
+    version: int | None = None
+    """The version of the resources: equal ones have the same devices, facts and verdicts. None if it is not known."""
     states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
     scan: spool_pb2.ScanSummary | None = None
     children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
@@ -187,8 +189,10 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
     counts = spool.read_or_empty(settings.counts_file, health_pb2.Counts)
     config_warnings = spool.read_or_empty(settings.config_warnings_file, spool_pb2.Configuration)
     children.configuration.warnings.extend(config_warnings.warnings)
+    offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers)
     return Herd(
-        resources=list(spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers),
+        resources=list(offers.offers),
+        version=offers.version or None,
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
         scan=_scan(settings),
         children={child.name: child for child in children.children},

@@ -22,9 +22,10 @@ _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 
 def config_warnings(config: Config, entries: Collection[Entry], offers: Offers) -> list[str]:
     """The warnings, a line each: place, mistake — cure. Without devices, only those about offers."""
-    facts = [facts_of(entry) for entry in entries if not entry.left_out]
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
+    has_matches = bool(config.resources or matches)
+    facts = [facts_of(entry) for entry in entries if not entry.left_out] if has_matches else []
     return [
         *(_idle_rules(config, facts, offers) if facts else ()),
         *(_without_devices(matches, facts) if facts else ()),
@@ -91,8 +92,10 @@ def _of_several_vendors(offers: Iterable[Offer]) -> Iterator[str]:
             )
 
 
-def _given_twice(offers: Iterable[Offer]) -> Iterator[str]:
+def _given_twice(offers: Collection[Offer]) -> Iterator[str]:
     """Warn about nodes that both generic and vendors' devices have: a line for each pair of resources."""
+    if not {one.entry.vendor == GENERIC for offer in offers for one in offer.devices} >= {True, False}:
+        return
     given = [
         (path.path, offer.name, one.entry)
         for offer in offers
@@ -113,13 +116,11 @@ def _given_twice(offers: Iterable[Offer]) -> Iterator[str]:
 
 def left_out(entries: Iterable[Entry]) -> list[spool_pb2.Problem]:
     """The note on MIG devices that `mig_strategy: none` leaves out, with the cure."""
-    gpus = [entry.device.facts for entry in entries if not entry.left_out and "mig_devices" in entry.device.facts]
-    if not gpus:
+    candidates = (entry.device for entry in entries if entry.vendor == "nvidia" and not entry.left_out)
+    divided = [int(count) for device in candidates if (count := device.attribute("mig_devices")) is not None]
+    if not divided:
         return []
-    total, of_gpus = (
-        amount(sum(int(facts["mig_devices"].text) for facts in gpus), "MIG device"),
-        amount(len(gpus), "GPU"),
-    )
+    total, of_gpus = amount(sum(divided), "MIG device"), amount(len(divided), "GPU")
     note = (
         f"{total} of {of_gpus} left out, because `vendors.nvidia.mig_strategy` is `none`: set it to `mixed` or `single`"
         " to advertise MIG devices, or turn MIG mode off (`nvidia-smi -mig 0`)"

@@ -5,10 +5,10 @@ The front ends decide how containers get devices: `device_plugin` is the kubelet
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from devherd._native import Device, vendors
+from devherd._native import Device, NaturalKey, vendors
 from devherd.config.resolved import Config, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
@@ -71,16 +71,24 @@ class Offered:
     """True if they share it through NVIDIA's Multi-Process Service."""
     pre_start: PreStart = field(default_factory=PreStart)
     """What must hold before a container with it starts."""
+    rule: str = ""
+    """The rule that chose the offer."""
+    ids: Sequence[str] = field(init=False, compare=False)
+    """The ids under which the kubelet lists it."""
+    longest: str = field(init=False, compare=False)
+    """The longest of them."""
+    numa_nodes: Sequence[int] = field(init=False, compare=False)
+    order: NaturalKey = field(init=False, compare=False)
+    """Its place in the offer."""
 
-    @property
-    def device_id(self) -> str:
-        """The device's own id."""
-        return self.entry.device.id
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids under which the kubelet lists it."""
-        return ids_of(self.device_id, self.replicas, self.entry.device.shares)
+    def __post_init__(self) -> None:
+        """Ask the device once for what each arrangement needs."""
+        device = self.entry.device
+        ids = ids_of(device.id, self.replicas, device.shares)
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "longest", max(ids, key=lambda one: len(one.encode())))
+        object.__setattr__(self, "numa_nodes", device.numa_nodes)
+        object.__setattr__(self, "order", NaturalKey(ids[0]))
 
 
 @dataclass(slots=True)
@@ -105,22 +113,86 @@ class Offers:
     rules: dict[DeviceKey, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What the rules decide about a device."""
+
+    entry: Entry
+    rule: str
+    offered: Offered | None = None
+    """None if it is not offered."""
+    name: str = ""
+    preferred: str = ""
+    fail_requests_greater_than_one: bool = False
+    problem: spool_pb2.Problem | None = None
+
+
+class Arranger:
+    """Arranges the devices of a node under one configuration; the rules are asked again only about a new entry."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._choices: dict[DeviceKey, _Choice] = {}
+        self._refusals: dict[str, str | None] = {}
+        """Of each name, as many devices have the same."""
+        self._preferences: dict[tuple[str, bool], str] = {}
+        """Of each vendor, unshared and shared."""
+
+    def arrange(self, entries: Iterable[Entry]) -> Offers:
+        """The offers of these devices, without regard to health."""
+        before, self._choices = self._choices, {}
+        result = Offers()
+        by_name: dict[str, Offer] = {}
+        for entry in entries:
+            choice = before.get(entry.key)
+            if choice is None or choice.entry is not entry:
+                choice = self._choose(entry)
+            self._choices[entry.key] = choice
+            result.rules[entry.key] = choice.rule
+            if choice.problem is not None:
+                result.problems.append(choice.problem)
+            if choice.offered is not None:
+                _advertise(choice, choice.offered, by_name)
+        for pool in self._config.pools:
+            _add_empty(self._config, pool, by_name)
+        result.offers = [by_name[name] for name in sorted(by_name)]
+        return result
+
+    def _choose(self, entry: Entry) -> _Choice:
+        if entry.left_out:
+            return _Choice(entry, f"left out: {entry.left_out}")
+        number, rule = _rule_for(self._config.resources, entry)
+        described = _describe(number, entry)
+        if not rule.advertise:
+            return _Choice(entry, described)
+        shared, complaint = feasible_sharing(rule.sharing, entry.device)
+        name = _name(rule, shared, entry)
+        if name not in self._refusals:
+            self._refusals[name] = resource_name_refusal(name)
+        refusal = self._refusals[name]
+        if refusal is not None:
+            return _Choice(entry, described, problem=problem_of(entry, f"cannot be advertised: {refusal}"))
+        replicas = shared.replicas if shared.replicas > 1 else 0
+        return _Choice(
+            entry,
+            described,
+            Offered(entry, replicas, shared.strategy == "mps", rule.pre_start, described),
+            name,
+            rule.preferred or self._preference(entry.vendor, shared=replicas > 0),
+            shared.refuses_more_than_one,
+            None if complaint is None else problem_of(entry, complaint),
+        )
+
+    def _preference(self, vendor: str, *, shared: bool) -> str:
+        known = self._preferences.get((vendor, shared))
+        if known is None:
+            known = self._preferences[vendor, shared] = _vendors_preference(self._config, vendor, shared=shared)
+        return known
+
+
 def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
     """The offers of these devices under this configuration, without regard to health."""
-    result = Offers()
-    by_name: dict[str, Offer] = {}
-    for entry in entries:
-        if entry.left_out:
-            result.rules[entry.key] = f"left out: {entry.left_out}"
-            continue
-        number, rule = _rule_for(config.resources, entry)
-        result.rules[entry.key] = _describe(number, entry)
-        if rule.advertise:
-            _advertise(config, rule, entry, by_name, result)
-    for pool in config.pools:
-        _add_empty(config, pool, by_name)
-    result.offers = [by_name[name] for name in sorted(by_name)]
-    return result
+    return Arranger(config).arrange(entries)
 
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
@@ -132,24 +204,14 @@ def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, Reso
     return None, _DEFAULT_RULE
 
 
-def _advertise(config: Config, rule: ResourceRule, entry: Entry, by_name: dict[str, Offer], result: Offers) -> None:
-    shared, complaint = feasible_sharing(rule.sharing, entry.device)
-    name = _name(rule, shared, entry)
-    refusal = resource_name_refusal(name)
-    if refusal is not None:
-        complaint = f"cannot be advertised: {refusal}"
-    if complaint is not None:
-        result.problems.append(problem_of(entry, complaint))
-    if refusal is not None:
-        return
-    offer = by_name.get(name)
-    replicas = shared.replicas if shared.replicas > 1 else 0
+def _advertise(choice: _Choice, offered: Offered, by_name: dict[str, Offer]) -> None:
+    offer = by_name.get(choice.name)
     if offer is None:
-        offer = by_name[name] = Offer(name, entry.vendor)
-    if replicas or not offer.devices:
-        offer.preferred = rule.preferred or _vendors_preference(config, entry.vendor, shared=replicas > 0)
-    offer.fail_requests_greater_than_one |= shared.refuses_more_than_one
-    offer.devices.append(Offered(entry, replicas, shared.strategy == "mps", rule.pre_start))
+        offer = by_name[choice.name] = Offer(choice.name, choice.entry.vendor)
+    if offered.replicas or not offer.devices:
+        offer.preferred = choice.preferred
+    offer.fail_requests_greater_than_one |= choice.fail_requests_greater_than_one
+    offer.devices.append(offered)
 
 
 def _add_empty(config: Config, pool: str, by_name: dict[str, Offer]) -> None:

@@ -813,6 +813,9 @@ class Lost(_message.Message):
 
     DEVICES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    machine: _builtins.str
+    """on which it was kept: devherd.scanner.core.machine; in the state directory only"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
         """sorted by vendor, card, id"""
@@ -826,10 +829,11 @@ class Lost(_message.Message):
         *,
         devices: _abc.Iterable[Global___LostDevice] | None = ...,
         forgotten: _abc.Iterable[Global___ForgottenDevice] | None = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "forgotten", b"forgotten"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "forgotten", b"forgotten", "machine", b"machine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -845,7 +849,10 @@ class Present(_message.Message):
 
     BOOT_ID_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
+    machine: _builtins.str
+    """as in Lost"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDevice]:
         """sorted by vendor, card, id"""
@@ -855,10 +862,11 @@ class Present(_message.Message):
         *,
         boot_id: _builtins.str = ...,
         devices: _abc.Iterable[Global___LostDevice] | None = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices", "machine", b"machine"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

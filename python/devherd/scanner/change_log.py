@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from devherd.health.held import Held
@@ -12,11 +12,12 @@ from devherd.health.lost import News
 from devherd.health.policy import FINE, Verdict
 from devherd.health.verdicts import way_back
 from devherd.history import History
-from devherd.inventory import DeviceKey, key_of
+from devherd.inventory import DeviceKey
+from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import AMD_KFD, CORDON, EXTERNAL, EXTERNAL_PREFIX, GONE, MONITORS, NVML, uncordon
 from devherd.reasons.xids import OF_APPLICATIONS, described
-from devherd.spool import HEALTHY, UNHEALTHY, size_of
+from devherd.spool import HEALTHY, UNHEALTHY
 from devherd.text import amount, sharing_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Devices = Mapping[tuple[str, str], spool_pb2.Device]
-"""By resource name and device id. A device with replicas counts once: one line is enough."""
+Name = tuple[str, str]
+"""Resource name and device id. A device with replicas counts once: one line is enough."""
 
 SETTLED_SECONDS = 5.0
 """A source that has looked for this long again is logged as well: one that fails again at once is not, each time."""
@@ -64,14 +65,15 @@ class ChangeLog:
     def __init__(
         self,
         history: History,
-        published: Iterable[spool_pb2.Offer],
+        published: Iterable[Made],
         problems: Iterable[spool_pb2.Problem],
         sources: Iterable[health_pb2.SourceState] = (),
     ) -> None:
         """An earlier scanner has logged what is published, and which problems and sources there are at the start."""
         self._history = history
         published = list(published)
-        self._devices = _devices_of(published)
+        self._verdicts = {name: (key, made.verdicts[key]) for made in published for name, key in _named(made)}
+        """The verdicts that are logged, but those on devices that are fine, with the keys of the devices."""
         self._sizes = _sizes_of(published)
         self._problems = list(problems)
         self._troubles = _troubles_of(sources)
@@ -87,7 +89,7 @@ class ChangeLog:
 
     def published(
         self,
-        offers: Iterable[spool_pb2.Offer],
+        offers: Iterable[Made],
         held_against: Callable[[DeviceKey], Iterable[Held]],
         *,
         is_complete: bool,
@@ -98,13 +100,20 @@ class ChangeLog:
         `held_against` returns the evidence for a device's verdict; `recover_after`: as of the policy.
         """
         offers = list(offers)
-        devices, before = _devices_of(offers), self._devices
-        for name, device in devices.items():
-            verdict, earlier = _verdict_on(device), _verdict_on(before[name]) if name in before else FINE
-            if verdict != earlier:
-                evidence = _evidence(verdict, earlier, held_against(key_of(device)))
-                self._log_verdict(name, device, verdict, evidence, recover_after)
-        self._devices = devices
+        before, self._verdicts = self._verdicts, {}
+        known: dict[str, list[tuple[Name, DeviceKey]]] = {}
+        for name, (key, _) in before.items():
+            known.setdefault(name[0], []).append((name, key))
+        for made in offers:
+            sick = list(_named(made))
+            self._verdicts |= {name: (key, made.verdicts[key]) for name, key in sick}
+            well = [(name, key) for name, key in known.get(made.offer.name, ()) if name not in self._verdicts]
+            listed = sorted((made.places[key], name, key) for name, key in sick + well if key in made.places)
+            for place, name, key in listed:
+                verdict, earlier = made.verdicts.get(key, FINE), before[name][1] if name in before else FINE
+                if verdict != earlier:
+                    evidence = _evidence(verdict, earlier, held_against(key))
+                    self._log_verdict(name, made.offer.devices[place], verdict, evidence, recover_after)
         if is_complete:
             before_that, self._sizes = self._sizes, _sizes_of(offers)
             if self._reloaded:
@@ -278,16 +287,14 @@ def _in_its_words(finding: "Finding") -> str:
     return finding.detail if finding.value in finding.detail else f"{finding.value}: {finding.detail}"
 
 
-def _devices_of(offers: Iterable[spool_pb2.Offer]) -> Devices:
-    return {(offer.name, device.id): device for offer in offers for device in offer.devices}
+def _named(made: Made) -> Iterator[tuple[Name, DeviceKey]]:
+    """The devices with verdicts of an offer."""
+    for key in made.verdicts:
+        yield (made.offer.name, key[2]), key
 
 
-def _sizes_of(offers: Iterable[spool_pb2.Offer]) -> dict[str, int]:
-    return {offer.name: size_of(offer) for offer in offers}
-
-
-def _verdict_on(device: spool_pb2.Device) -> Verdict:
-    return Verdict(tuple(device.reasons), tuple(device.warnings))
+def _sizes_of(offers: Iterable[Made]) -> dict[str, int]:
+    return {made.offer.name: made.size for made in offers}
 
 
 def _evidence(verdict: Verdict, before: Verdict, held: Iterable[Held]) -> Held | None:

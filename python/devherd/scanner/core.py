@@ -4,7 +4,7 @@ import functools
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from devherd._native import Edits, Look, Platform, Problem, Scan, Scanner, vendors
@@ -70,8 +70,11 @@ def notice_messages(scan: Scan, known: Iterable[Entry]) -> list[spool_pb2.Proble
 
 def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Problem]:
     """Those that are about no function of a known device."""
-    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
-    return [problem for problem in of_functions if problem.device is None or problem.device not in addresses]
+    problems = list(of_functions)
+    if not problems:
+        return []
+    addresses = {address for entry in known for address in (entry.device.attribute("pci_address") or "").split(",")}
+    return [problem for problem in problems if problem.device is None or problem.device not in addresses]
 
 
 def _messages(problems: Iterable[Problem]) -> list[spool_pb2.Problem]:
@@ -102,6 +105,18 @@ def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugi
 def now(config: Config) -> Now:
     """The current time: wall clock, monotonic clock, boot id."""
     return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
+
+
+def machine(host_root: Path) -> str:
+    """What tells this machine from others, also in a container: its firmware's UUID or serial number; empty if unknown.
+
+    Sources: drivers/firmware/dmi-id.c; the property `serial-number` of the root node in the Devicetree Specification.
+    """
+    for path in ("sys/class/dmi/id/product_uuid", "sys/firmware/devicetree/base/serial-number"):
+        with suppress(OSError):
+            if found := (host_root / path).read_text(errors="replace").strip("\0\n "):
+                return found
+    return ""
 
 
 @functools.cache

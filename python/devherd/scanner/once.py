@@ -52,9 +52,7 @@ def scan_once(config: Config) -> ScanReport:
     policy.note(seen, now(config))
     offers = rules.arrange(config, inventory.entries.values())
     edits_of = edits_by(native, inventory.platforms)
-    made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes).judged(
-        policy.verdicts()
-    )
+    made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes, policy.verdicts())
     return ScanReport(
         offers=made.offers,
         problems=problem_messages(scan, config, inventory.entries.values()) + made.problems,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from devherd import spool
-from devherd._native import Device, Edits, Finding, Look, Scan
+from devherd._native import Device, Edits, Finding, Look, Platform, Scan
 from devherd.config.resolved import Config
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
@@ -19,7 +19,7 @@ from devherd.health.policy import FINE, Earlier, Policy, Rules
 from devherd.health.verdicts import held_messages
 from devherd.inventory import DeviceKey, Entry, Inventory, key_of, not_examined
 from devherd.offers import config_warnings, rules
-from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
+from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, Maker
 from devherd.process import HOLDERS, LOOK_PERIOD_SECONDS
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
@@ -83,13 +83,19 @@ class NodeOffers:
         }
 
 
-def node_offers(
-    config: Config, entries: Collection[Entry], edits_of: EditsOf, processor_nodes: Callable[[], Collection[int]]
-) -> NodeOffers:
-    """Apply the rules of `config`; `edits_of` returns a container's edits for a device and a resource name."""
-    offers = rules.arrange(config, entries)
-    made = device_plugin_offers(offers, edits_of, config.mps_root or "", processor_nodes)
-    return NodeOffers(config, entries, offers, made)
+class _Makers:
+    """What makes the offers under one configuration and with one set of platforms: only what changed is made again."""
+
+    def __init__(self, config: Config, edits_of: EditsOf, processor_nodes: Callable[[], Collection[int]]) -> None:
+        """`edits_of` returns a container's edits for a device and a resource name."""
+        self._config = config
+        self._arranger = rules.Arranger(config)
+        self.messages = Maker(edits_of, config.mps_root or "", processor_nodes)
+
+    def make(self, entries: Collection[Entry]) -> NodeOffers:
+        """Apply the rules of the configuration to these devices."""
+        offers = self._arranger.arrange(entries)
+        return NodeOffers(self._config, entries, offers, self.messages.make(offers))
 
 
 class Pipeline:
@@ -152,6 +158,8 @@ class Pipeline:
         self.problems: list[spool_pb2.Problem] = []
         """Problems of CDI specs and of looks at cards; those of the scan and of offers are kept elsewhere."""
         self._offered = Memo[NodeOffers]()
+        self._makers = self._new_makers()
+        self._made_for: tuple[int, Mapping[str, Platform]] = self._configured, {}
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is kept."""
@@ -189,8 +197,8 @@ class Pipeline:
         gone, held = self._gone_unseen(scan), self._held_and_gone(clock)
         self._forget_as_ordered()
         reconfigured = frozenset(self._reconfigured)
+        before, platforms, version = self.inventory.entries, self.inventory.platforms, self.inventory.version
         if scan.changed or self._reconfigured or gone or self._is_forgetting():
-            before, platforms = self.inventory.entries, self.inventory.platforms
             forget_after, left_out = self.config.health.forget_after, self._native.left_out
             self.inventory.observe(
                 scan,
@@ -202,8 +210,9 @@ class Pipeline:
                 held=held,
                 forgotten=self.lost.forgotten,
             )
-            self.inventory.vendor_options = vendor_options(self.config)
+            self.inventory.use_options(vendor_options(self.config))
             self._reconfigured = set()
+        if self.inventory.version != version:
             for key in before.keys() - self.inventory.entries.keys():
                 if before[key].gone_since is not None:  # otherwise the configuration dropped it, and pods may hold it
                     self._cdi.withdraw(before[key], edits_by(self._native, platforms))
@@ -249,8 +258,7 @@ class Pipeline:
     def present(self) -> list[health_pb2.LostDevice]:
         """The devices that the next boot will miss if it does not find them."""
         offered = ((one.entry, offer.name) for offer in self._node_offers().offers.offers for one in offer.devices)
-        cordoned = [key for key, verdict in self.policy.verdicts().items() if CORDONED in verdict.reasons]
-        return present(offered, cordoned)
+        return present(offered, self._cordoned())
 
     def _forget_as_ordered(self) -> None:
         if self.lost and self._findings is not None:
@@ -361,19 +369,32 @@ class Pipeline:
         return self._native.poll_named(changes.places, changes.nodes, self._beat)
 
     def offers(self) -> DevicePluginOffers:
-        """The offers under the configuration, with verdicts."""
-        return self._node_offers().device_plugin.judged(self.policy.verdicts())
+        """The offers under the configuration, with verdicts. One that has not changed is the same object."""
+        made = self._node_offers().device_plugin
+        return self._makers.messages.judge(made, self.policy.verdicts())
 
     def config_warnings(self) -> list[str]:
         """Effects of the configuration on this node that are probably mistakes, a line each."""
         return self._node_offers().config_warnings
 
     def _node_offers(self) -> NodeOffers:
-        entries = self.inventory.entries.values()
-        return self._offered.of(
-            self.known,
-            lambda: node_offers(self.config, entries, self._edits_of, self._native.processor_nodes),
-        )
+        return self._offered.of(self.known, self._make_offers)
+
+    def _make_offers(self) -> NodeOffers:
+        made_for = self._configured, self.inventory.platforms
+        if made_for != self._made_for:
+            self._makers, self._made_for = self._new_makers(), made_for
+        return self._makers.make(self.inventory.entries.values())
+
+    def _new_makers(self) -> _Makers:
+        return _Makers(self.config, self._edits_of, self._native.processor_nodes)
+
+    def present_for(self) -> object:
+        """Changes whenever `present` returns something else."""
+        return self.known, self._cordoned()
+
+    def _cordoned(self) -> list[DeviceKey]:
+        return [key for key, verdict in self.policy.verdicts().items() if CORDONED in verdict.reasons]
 
     @property
     def known(self) -> tuple[int, int]:
@@ -430,7 +451,7 @@ class Pipeline:
         return held
 
     def _is_forgetting(self) -> bool:
-        return any(entry.gone_since is not None for entry in self.inventory.entries.values())
+        return self.inventory.has_gone
 
     def hears(self, *, of_findings: bool, of_devices: bool) -> None:
         """Whether a change of findings' files, and an event of a device, make a poll that is no regular one."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
-from devherd.offers.device_plugin import resource_of
+from devherd.offers.device_plugin import Made, made_of
 from devherd.proto import spool_pb2
 from devherd.spool import Identity, identity_of
 
@@ -114,7 +114,10 @@ class Publisher:
         self._directory = directory
         self._resources: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
         """The resource that each child serves, by key."""
-        self._home = {
+        self._made: dict[str, Made] = {}
+        """What each of its files was written from in this process; one and the same need not be compared again."""
+        self._settled: list[Made] = []
+        self._home: dict[str, AbstractSet[DeviceKey]] = {
             key: {(device.vendor, device.card, device.id) for device in resource.devices}
             for key, resource in self._resources.items()
         }
@@ -142,7 +145,7 @@ class Publisher:
             and all(map(self._is_resource_intact, self._resources))
         )
 
-    def publish(self, offers: Iterable[spool_pb2.Offer]) -> bool:
+    def publish(self, offers: Iterable[Made]) -> bool:
         """Write exactly these offers; False if moving devices have left their old resource but are not in the new one.
 
         Then call it again when a child has written its state: the old resource must have sent its list without them
@@ -150,42 +153,50 @@ class Publisher:
         """
         self._directory.parent.mkdir(mode=0o700, exist_ok=True)
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        wanted = {spool.key_of(offer.name): offer for offer in offers}
+        wanted = {spool.key_of(made.offer.name): made for made in offers}
         self._let_go(wanted)
         complete = True
-        settled = spool_pb2.Offers(version=self._offers.version)
-        for key, offer in wanted.items():
-            waiting = self._handover.held_back(key, _devices_of(offer) - self._home.get(key, set()))
-            there = _without(offer, waiting)
-            if not waiting or there.devices or key in self._resources:
+        settled: list[Made] = []
+        for key, made in wanted.items():
+            waiting = self._handover.held_back(key, _more(made, self._home.get(key, frozenset())))
+            there = _without(made, waiting)
+            if not waiting or there.places or key in self._resources:
                 self._write(key, there)
-                settled.offers.append(there)
+                settled.append(there)
             complete &= not waiting
-        if (
-            settled != self._offers
-            or not self._offers_identity
-            or identity_of(self._offers_file) != self._offers_identity
-        ):
-            settled.version = max(settled.version + 1, time.time_ns())
-            spool.write(self._offers_file, settled)
-            self._offers, self._offers_identity = settled, identity_of(self._offers_file)
+        self._settle(settled)
         return complete
 
-    def _let_go(self, wanted: Mapping[str, spool_pb2.Offer]) -> None:
+    def _settle(self, settled: list[Made]) -> None:
+        is_intact = self._offers_identity is not None and identity_of(self._offers_file) == self._offers_identity
+        if is_intact and settled == self._settled:
+            return
+        offers = spool_pb2.Offers(version=self._offers.version, offers=[made.offer for made in settled])
+        if offers != self._offers or not is_intact:
+            offers.version = max(offers.version + 1, time.time_ns())
+            spool.write(self._offers_file, offers)
+            self._offers, self._offers_identity = offers, identity_of(self._offers_file)
+        self._settled = settled
+
+    def _let_go(self, wanted: Mapping[str, Made]) -> None:
         """Remove resources that are no longer wanted, and devices that leave a resource."""
         for key in (self._resources.keys() - wanted.keys()) | (spool.keys_in(self._directory) - self._resources.keys()):
             spool.remove(self._directory, key)
             self._resources.pop(key, None)
-            self._handover.left(key, None, self._home.pop(key, set()))
-        for key, offer in wanted.items():
-            leaving = self._home.get(key, set()) - _devices_of(offer)
+            self._made.pop(key, None)
+            self._handover.left(key, None, self._home.pop(key, frozenset()))
+        for key, made in wanted.items():
+            home = self._home.get(key, frozenset())
+            leaving = frozenset[DeviceKey]() if home == made.places.keys() else home - made.places.keys()
             if leaving:
-                arriving = _devices_of(offer) - self._home[key]
-                self._write(key, _without(offer, arriving))
+                self._write(key, _without(made, _more(made, home)))
                 self._handover.left(key, self._version, leaving)
 
-    def _write(self, key: str, offer: spool_pb2.Offer) -> None:
-        resource = resource_of(offer)
+    def _write(self, key: str, made: Made) -> None:
+        if self._made.get(key) is made and self._is_resource_intact(key):
+            return
+        resource = spool_pb2.Resource()
+        resource.CopyFrom(made.resource)
         resource.version = self._resources[key].version if key in self._resources else 0
         if self._resources.get(key) != resource or not self._is_resource_intact(key):
             self._version = resource.version = max(self._version + 1, time.time_ns())
@@ -194,25 +205,27 @@ class Publisher:
             if key not in self._resources:
                 self._handover.returned(key, resource.version)
             self._resources[key] = resource
-            self._home[key] = _devices_of(offer)
+            self._home[key] = made.places.keys()
+        self._made[key] = made
 
     def _is_resource_intact(self, key: str) -> bool:
         identity = identity_of(spool.path_of(self._directory, key))
         return identity is not None and identity == self._identities.get(key)
 
 
-def _devices_of(offer: spool_pb2.Offer) -> set[DeviceKey]:
-    return {key_of(device) for device in offer.devices}
+def _more(made: Made, home: AbstractSet[DeviceKey]) -> AbstractSet[DeviceKey]:
+    """The devices that are not at home in the offer yet."""
+    return frozenset() if home == made.places.keys() else made.places.keys() - home
 
 
-def _without(offer: spool_pb2.Offer, leaving: set[DeviceKey]) -> spool_pb2.Offer:
+def _without(made: Made, leaving: AbstractSet[DeviceKey]) -> Made:
     if not leaving:
-        return offer
+        return made
     rest = spool_pb2.Offer()
-    rest.CopyFrom(offer)
+    rest.CopyFrom(made.offer)
     del rest.devices[:]
-    rest.devices.extend(device for device in offer.devices if key_of(device) not in leaving)
-    return rest
+    rest.devices.extend(device for device in made.offer.devices if key_of(device) not in leaving)
+    return made_of(rest)
 
 
 RESERVE_BYTES = 256 * 1024

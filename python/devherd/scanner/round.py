@@ -4,7 +4,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,19 @@ from devherd.health.kernel_log import KernelLogSource, PrintedXid
 from devherd.health.lost import LostDevices, LostFile, PresentFile
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
-from devherd.inventory import DeviceKey, DevicesFile, key_of
+from devherd.inventory import DeviceKey, DevicesFile
 from devherd.offers.config_warnings import left_out
+from devherd.offers.device_plugin import Made, made_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import notice_messages, now, problem_messages
+from devherd.scanner.core import machine, notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
 from devherd.scanner.side_files import DeviceInfo
 from devherd.settings import Settings
-from devherd.spool import listed
+from devherd.spool import ids_of
 from devherd.text import amount
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Round:
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
-        self._health = _health_of(self._publisher.published)
+        published = list(map(made_of, self._publisher.published))
+        self._offered = OfferedIds(published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._reserve = Reserve(settings.reserve_file)
         self._published: object = None
@@ -87,11 +89,11 @@ class Round:
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
-        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems, earlier.sources)
-        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file)
-        self._present_file = PresentFile(settings.present_file, now(config).boot_id)
+        self._change_log = ChangeLog(history, published, self._summary.problems, earlier.sources)
+        self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file, machine(settings.host_root))
+        self._present_file = PresentFile(settings.present_file, now(config).boot_id, machine(settings.host_root))
         self._present_for: object = None
-        """The fingerprint for which it was written."""
+        """See `Pipeline.present_for`, at the time of the last write."""
         lost = LostDevices(self._lost_file.read())
         lost.await_all(self._present_file.of_another_boot())
         self.pipeline = Pipeline(
@@ -104,21 +106,22 @@ class Round:
             lost=lost,
             beat=beat,
         )
-        known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING
-        self.kernel_log = KernelLogReader(
-            config, simulated=self.pipeline.simulated_node is not None, position=known.kernel_log
-        )
+        self._open_kernel_log(earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING)
+        self._not_offered: list[spool_pb2.Problem] = []
+        self._notices: list[spool_pb2.Problem] = []
+        self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
+        self._xids: list[PrintedXid] = []
+        """Xids that are not counted yet: the resource names of their devices are known when the spool is written."""
+
+    def _open_kernel_log(self, known: Remembered) -> None:
+        is_simulated = self.pipeline.simulated_node is not None
+        self.kernel_log = KernelLogReader(self.pipeline.config, simulated=is_simulated, position=known.kernel_log)
         self._kernel_log_source = KernelLogSource(known)
         self._records_matched_for = -1
         """Version of the inventory that the waiting records were matched with; -1 before the first."""
         self._has_new_records = False
         """Whether the kernel log had records since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
-        self._not_offered: list[spool_pb2.Problem] = []
-        self._notices: list[spool_pb2.Problem] = []
-        self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
-        self._xids: list[PrintedXid] = []
-        """Xids that are not counted yet: the resource names of their devices are known when the spool is written."""
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on."""
@@ -250,9 +253,10 @@ class Round:
     def _publish(self, *, looks: bool) -> None:
         fingerprint = self.pipeline.fingerprint()
         self._lost_file.write(self.pipeline.lost.message())
-        if not self.pipeline.lost.is_waiting and fingerprint != self._present_for:
+        present_for = self.pipeline.present_for()
+        if not self.pipeline.lost.is_waiting and present_for != self._present_for:
             is_written = self._present_file.write(self.pipeline.present(), time.monotonic())
-            self._present_for = fingerprint if is_written else None
+            self._present_for = present_for if is_written else None
         self._change_log.lost(self.pipeline.lost_news)
         self.pipeline.lost_news = []
         # First: a scanner that is killed between the two must not forget a device that is offered.
@@ -267,14 +271,14 @@ class Round:
         if is_other or (looks and not (self._publisher.is_intact() and self._device_info.is_intact())):
             made = self.pipeline.offers()
             self._beat()
-            unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.offers)
-            complete = self._publisher.publish(made.offers)
+            unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.made)
+            complete = self._publisher.publish(made.made)
             self._beat()
-            self._count_health_changes(made.offers)
+            self._count_health_changes(made.made)
             self._published = fingerprint if complete else None
             policy = self.pipeline.policy
             self._change_log.published(
-                made.offers, policy.held_against, is_complete=complete, recover_after=policy.recover_after
+                made.made, policy.held_against, is_complete=complete, recover_after=policy.recover_after
             )
             self._advertising_problems = made.problems + unwritten
         self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
@@ -345,7 +349,7 @@ class Round:
         if not self._xids:
             return
         names: dict[DeviceKey, list[tuple[str, str]]] = {}
-        for name, (_, key) in self._health.items():
+        for name, key in self._offered.keys.items():
             names.setdefault(key, []).append(name)
         for printed in self._xids:
             for resource_name, device_id in names.get(printed.key, ()):
@@ -354,24 +358,41 @@ class Round:
         self._xids = []
         self._counters_kept_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
-    def _count_health_changes(self, offers: list[spool_pb2.Offer]) -> None:
-        health = _health_of(offers)
-        for (resource_name, device_id), (is_healthy, _) in health.items():
-            was_healthy = self._health.get((resource_name, device_id), (True,))[0]
-            if is_healthy != was_healthy:
-                self.counters.add(counters.HEALTH_CHANGES, resource_name, device_id)
-        self.counters.forget_others(counters.HEALTH_CHANGES, health)
-        self.counters.forget_others(counters.XIDS, health)
-        self._health = health
+    def _count_health_changes(self, offers: Sequence[Made]) -> None:
+        for resource_name, device_id in self._offered.changed(offers, self.pipeline.known):
+            self.counters.add(counters.HEALTH_CHANGES, resource_name, device_id)
+        self.counters.forget_others(counters.HEALTH_CHANGES, self._offered.keys)
+        self.counters.forget_others(counters.XIDS, self._offered.keys)
 
 
-def _health_of(offers: Iterable[spool_pb2.Offer]) -> dict[tuple[str, str], tuple[bool, DeviceKey]]:
-    """Whether each device is healthy, and its key, by resource name and device id."""
-    return {
-        (offer.name, device_id): (not device.reasons, key_of(device))
-        for offer in offers
-        for device_id, device in listed(offer)
-    }
+class OfferedIds:
+    """The ids under which devices are offered, and which of them are Unhealthy."""
+
+    def __init__(self, offers: Sequence[Made]) -> None:
+        self.keys = dict(_ids_of(offers))
+        """The key of each device, by resource name and each of its ids."""
+        self._unhealthy = {name for name, _ in _ids_of(offers, of_unhealthy=True)}
+        self._known: object = None
+
+    def changed(self, offers: Sequence[Made], known: object) -> list[tuple[str, str]]:
+        """Take over these offers; returns the resource names and ids whose health has changed.
+
+        With an equal `known` the same devices are offered as before.
+        """
+        if known != self._known:
+            self.keys, self._known = dict(_ids_of(offers)), known
+        before, self._unhealthy = self._unhealthy, {name for name, _ in _ids_of(offers, of_unhealthy=True)}
+        return sorted((before ^ self._unhealthy) & self.keys.keys())
+
+
+def _ids_of(offers: Iterable[Made], *, of_unhealthy: bool = False) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
+    """Resource name and id, and the key, of each device or of each that is Unhealthy."""
+    for made in offers:
+        for key in made.unhealthy if of_unhealthy else made.places:
+            device = made.offer.devices[made.places[key]]
+            has_others = device.replicas or device.shares
+            for device_id in ids_of(device.id, device.replicas, device.shares) if has_others else (key[2],):
+                yield (made.offer.name, device_id), key
 
 
 def _summary_of(scan: "Scan") -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from devherd import cdi, spool
-from devherd._native import Edits, Finding
+from devherd._native import Edits, Finding, Platform
 from devherd.cdi import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.held import Seen
-from devherd.inventory import Entry, Inventory
+from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CDI, CDI_UNWRITABLE
@@ -24,6 +24,10 @@ class CdiSpecs:
     def __init__(self, config: Config) -> None:
         self._directory = CdiDirectory(config.cdi_directory, config.host_root)
         self._wanted_for = -1  # no version of the inventory
+        self._known: dict[DeviceKey, tuple[Entry, Mapping[str, Edits]]] = {}
+        """The specs of each entry, for `_known_for`."""
+        self._known_for: tuple[Mapping[str, Platform], Mapping[str, str]] = {}, {}
+        """What the devices of each vendor share, and its options."""
         self._unwritten: list[tuple[Entry, OSError]] = []
 
     def withdraw(self, entry: Entry, edits_of: device_plugin.EditsOf) -> None:
@@ -32,22 +36,33 @@ class CdiSpecs:
 
     def publish(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> None:
         """Bring the specs up to date with the devices; removed specs are written again."""
-        entries = [entry for entry in inventory.entries.values() if not entry.left_out]
         if self._wanted_for != inventory.version:
+            entries = self._entries(inventory, edits_of)
             # If several devices have edits for one name, the first counts. Devices without findings have all of theirs.
             in_order = sorted(entries, key=lambda entry: bool(entry.findings))
             known: dict[str, cdi.ContainerEdits] = {}
             self._directory.want(
-                [_brought(entry, edits_of, known) for entry in in_order if entry.gone_since is None],
-                [_brought(entry, edits_of, known) for entry in in_order if entry.gone_since is not None],
+                [_brought(self._known[entry.key][1], known) for entry in in_order if entry.gone_since is None],
+                [_brought(self._known[entry.key][1], known) for entry in in_order if entry.gone_since is not None],
             )
             self._wanted_for = inventory.version
         failed = self._directory.publish()
         self._unwritten = [
             (entry, errors[0])
-            for entry in (entries if failed else ())
-            if (errors := [failed[name] for name in _specs(entry, edits_of) if name in failed])
+            for entry, specs in (self._known.values() if failed else ())
+            if (errors := [failed[name] for name in specs if name in failed])
         ]
+
+    def _entries(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> list[Entry]:
+        """The entries with specs, which are asked for only for entries that are new."""
+        known_for = inventory.platforms, inventory.vendor_options
+        before = self._known if known_for == self._known_for else {}
+        self._known, self._known_for = {}, known_for
+        entries = [entry for entry in inventory.entries.values() if not entry.left_out]
+        for entry in entries:
+            known = before.get(entry.key)
+            self._known[entry.key] = known if known and known[0] is entry else (entry, _specs(entry, edits_of))
+        return [entry for entry in entries if self._known[entry.key][1]]
 
     def take_in(self, seen: Seen) -> list[spool_pb2.Problem]:
         """Add a finding to each device whose specs could not be written; returns these as problems, too."""
@@ -61,11 +76,8 @@ def _specs(entry: Entry, edits_of: device_plugin.EditsOf) -> Mapping[str, Edits]
     return edits.specs if edits else {}
 
 
-def _brought(
-    entry: Entry, edits_of: device_plugin.EditsOf, known: dict[str, cdi.ContainerEdits]
-) -> dict[str, cdi.ContainerEdits]:
+def _brought(specs: Mapping[str, Edits], known: dict[str, cdi.ContainerEdits]) -> dict[str, cdi.ContainerEdits]:
     """The CDI edits of a device by name; `known` has those of earlier devices, which are not made again."""
-    specs = _specs(entry, edits_of)
     for name, edits in specs.items():
         if name not in known:
             known[name] = cdi.container_edits(edits)
@@ -101,7 +113,7 @@ class DeviceInfo:
         """Whether all files exist: the SR-IOV plugin removes those with its names when it stops."""
         return all(path.exists() for path in self._written)
 
-    def publish(self, directory: Path | None, offers: Iterable[spool_pb2.Offer]) -> list[spool_pb2.Problem]:
+    def publish(self, directory: Path | None, offers: Iterable[device_plugin.Made]) -> list[spool_pb2.Problem]:
         """Write the files for the RDMA functions in these offers, and remove the others that this process wrote.
 
         A file that cannot be written is a problem of its resource.
@@ -127,13 +139,13 @@ class DeviceInfo:
         self._written[path] = text
 
 
-def files(directory: Path, offers: Iterable[spool_pb2.Offer]) -> dict[Path, tuple[str, str]]:
+def files(directory: Path, offers: Iterable[device_plugin.Made]) -> dict[Path, tuple[str, str]]:
     """The resource name and the text of each file. Pure."""
+    of_rdma = ((made, place) for made in offers for (vendor, _, _), place in made.places.items() if vendor == "rdma")
+    found = ((made.offer, made.offer.devices[place]) for made, place in of_rdma)
     return {
         directory / f"{offer.name}-{device.id}-device.json".replace("/", "-"): (offer.name, _text(device))
-        for offer in offers
-        for device in offer.devices
-        if device.vendor == "rdma"
+        for offer, device in found
     }
 
 

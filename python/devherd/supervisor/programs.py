@@ -16,6 +16,7 @@ from devherd import spool
 from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
+from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS, NVML, temporary_directory
@@ -148,7 +149,8 @@ def _rehearse(config: Config) -> None:
 
 
 def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
-    from devherd.exporter.standby import serve  # noqa: PLC0415 - only this process needs it
+    with lean_imports(PROMETHEUS):
+        from devherd.exporter.standby import serve  # noqa: PLC0415 - only this process needs it
     from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - only this process needs it
 
     Sandbox(_standby_access(config)).enter()

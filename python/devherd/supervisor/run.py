@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from devherd import _native
 from devherd.config.resolved import Config
+from devherd.lean_imports import lean_imports
 from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.supervisor import signals
 from devherd.supervisor.first_scan import FirstScan
-from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs
 

@@ -15,11 +15,11 @@ from devherd import log as logs
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.instance.files import announce_standby, open_standby_file
+from devherd.lean_imports import lean_imports
 from devherd.proto import spool_pb2
 from devherd.supervisor import fork, output, signals
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.fork import entitle
-from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.programs import Programs
 from devherd.text import duration, revision, version
 

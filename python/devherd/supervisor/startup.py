@@ -16,12 +16,12 @@ from devherd.config.resolved import Config, write_resolved
 from devherd.health import cordon
 from devherd.history import forget_old
 from devherd.kubelet import endpoint
+from devherd.lean_imports import lean_imports
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor import control, output, signals
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.herd import Herd
-from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import Locks, refusing_unusable
 from devherd.supervisor.options import Options

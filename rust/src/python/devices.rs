@@ -320,6 +320,15 @@ impl Device {
     }
 
     #[getter]
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.0.vendor, &self.0.card, &self.0.id)
+    }
+
+    fn attribute(&self, name: &str) -> Option<String> {
+        self.0.text(name)
+    }
+
+    #[getter]
     fn distances(&self) -> &BTreeMap<String, u32> {
         &self.0.distances
     }

@@ -3,7 +3,7 @@
 mod cached_scan;
 mod unserved;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,6 +134,9 @@ impl Scanner {
         }
         let Said { driverless, notices } = self.unserved.look(&host, &scan);
         (scan.driverless, scan.not_offered) = (driverless, notices);
+        if let Some(last) = &self.last {
+            share(&mut scan.devices, &last.devices);
+        }
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
         let scan = Arc::new(scan);
@@ -156,8 +159,8 @@ impl Scanner {
     /// Polls the devices found; a kept device that a scan has found again is not polled in its old form.
     fn watch(&mut self) {
         let found: Vec<&Device> = self.last.iter().flat_map(|scan| &scan.devices).map(AsRef::as_ref).collect();
-        let identity = |device: &Device| (device.vendor.clone(), device.card.clone(), device.id.clone());
-        let identities: BTreeSet<_> = found.iter().copied().map(identity).collect();
+        let identities: HashSet<_> =
+            if self.kept.is_empty() { HashSet::new() } else { found.iter().copied().map(identity).collect() };
         let kept = self.kept.iter().map(AsRef::as_ref).filter(|&device| !identities.contains(&identity(device)));
         self.poller.watch(found.iter().copied().chain(kept));
     }
@@ -326,6 +329,24 @@ impl Scanner {
         let look = move |vendor: Arc<dyn Vendor>| vendor.scan(&host, &fence);
         self.fence.each_within(self.fence.deadline() * PROBES, vendors, key, look, beat)
     }
+}
+
+/// Makes each device that is as it was in the last scan the same object: ten thousand need not be compared again.
+fn share(devices: &mut [Arc<Device>], last: &[Arc<Device>]) {
+    if devices.iter().zip(last).all(|(device, last)| Arc::ptr_eq(device, last)) {
+        return;
+    }
+    let known: HashMap<_, _> = last.iter().map(|last| (identity(last), last)).collect();
+    for device in devices {
+        if let Some(&last) = known.get(&identity(device)).filter(|&&last| last == device) {
+            *device = Arc::clone(last);
+        }
+    }
+}
+
+/// Vendor, card and id.
+fn identity(device: &Device) -> (&str, &str, &str) {
+    (&device.vendor, &device.card, &device.id)
 }
 
 impl Scan {

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -60,8 +59,7 @@ def images(tool, image_python):
     directory = scratch.directory()
     try:
         made = Images(tool("buildah"), tool("busybox"), directory)
-        wheel = made.wheel(Path(sys.executable).with_name("maturin"))
-        yield [made.small(), *made.devherd(wheel, image_python, "1", "2")]
+        yield [made.small(), *made.devherd(made.wheel(), image_python, "1", "2")]
     finally:
         shutil.rmtree(directory)
 

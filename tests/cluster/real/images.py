@@ -10,12 +10,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import wheel
 from grpc._cython import cygrpc
 from pydantic_core import _pydantic_core
 
 from devherd import _native
 
 ROOT = Path(__file__).parents[3]
+TARGET = f"{os.uname().machine}-unknown-linux-gnu"
 _CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 _APPLETS = (
     "cat",
@@ -65,11 +67,11 @@ class Images:
         self._policy = directory / "policy.json"
         self._policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
 
-    def wheel(self, maturin: Path) -> Path:
+    def wheel(self) -> Path:
         """Devherd's wheel, as the Containerfile's first stage makes it."""
-        command = [maturin, "build", "--release", "--locked", "--quiet", "--out", self.directory / "wheels"]
-        subprocess.run(command, cwd=ROOT, check=True)
-        [made] = (self.directory / "wheels").iterdir()
+        place = self.directory / "wheels"
+        assert wheel.main(["--release", "--locked", "--quiet", "--target", TARGET, "--out", str(place)]) == 0
+        [made] = place.iterdir()
         return made
 
     def small(self) -> Path:
@@ -78,9 +80,9 @@ class Images:
         (context / "Containerfile").write_text('FROM scratch\nCOPY tree /\nENTRYPOINT ["/bin/sleep", "1000000"]\n')
         return self._archive("localhost/small:1", context)
 
-    def devherd(self, wheel: Path, python: Path, *tags: str) -> list[Path]:
+    def devherd(self, devherds_wheel: Path, python: Path, *tags: str) -> list[Path]:
         """localhost/devherd:TAG for each of the tags; its revision is the tag."""
-        self._build(self._rust_base(wheel), "--tag", "localhost/rust")
+        self._build(self._rust_base(devherds_wheel), "--tag", "localhost/rust")
         self._build(self._python_base(python), "--tag", "localhost/python")
         bases = ["--build-arg", "RUST_IMAGE=localhost/rust", "--build-arg", "PYTHON_IMAGE=localhost/python"]
         options = ["--layers", "--file", _CONTAINERFILE, *bases, "--build-arg", f"REVISION={tags[0]}"]
@@ -100,10 +102,10 @@ class Images:
         self._buildah("push", "--signature-policy", self._policy, name, f"oci-archive:{archive}:{name}")
         return archive
 
-    def _rust_base(self, wheel: Path) -> Path:
+    def _rust_base(self, devherds_wheel: Path) -> Path:
         context = self._context("rust", _BUILD)
         (context / "tree/made").mkdir()
-        shutil.copy(wheel, context / "tree/made")
+        shutil.copy(devherds_wheel, context / "tree/made")
         (context / "Containerfile").write_text("FROM scratch\nCOPY tree /\n")
         return context
 

@@ -15,9 +15,9 @@ from control_plane import ControlPlane
 from figures import note, timed
 from whole_node import WholeNode
 
-_ROOT = Path(__file__).parents[3]
-_KUBERNETES = _ROOT / "deploy" / "kubernetes"
-_CNI = _ROOT / ".tools/root/usr/lib/cni"
+ROOT = Path(__file__).parents[3]
+_KUBERNETES = ROOT / "deploy" / "kubernetes"
+_CNI = ROOT / ".tools/root/usr/lib/cni"
 _SOCKET = "/run/containerd/containerd.sock"
 _CONTAINERD = """
 version = 3

@@ -33,34 +33,44 @@ rdma:
   feature.node.kubernetes.io/pci-15b3.present: "true"
 {{- end }}
 
-{{/* An affinity for nodes that have a label of one of `vendors` and none of `others`, as YAML. */}}
+{{/* An affinity for nodes that have a label of one of `vendors`, one of `also` if that is a vendor, and none of `others`, as YAML. */}}
 {{- define "devherd.affinityOfVendors" -}}
 {{- $labels := include "devherd.labelsOfVendors" . | fromYaml }}
 {{- $not := list }}
 {{- range .others }}
 {{- range $key, $value := get $labels . }}{{ $not = append $not (dict "key" $key "operator" "NotIn" "values" (list $value)) }}{{ end }}
 {{- end }}
+{{- $also := list list }}
+{{- if .also }}
+{{- $also = list }}
+{{- range $key, $value := get $labels .also }}{{ $also = append $also (list (dict "key" $key "operator" "In" "values" (list $value))) }}{{ end }}
+{{- end }}
 {{- $terms := list }}
 {{- range .vendors }}
 {{- range $key, $value := get $labels . }}
-{{- $terms = append $terms (dict "matchExpressions" (prepend $not (dict "key" $key "operator" "In" "values" (list $value)))) }}
+{{- $one := dict "key" $key "operator" "In" "values" (list $value) }}
+{{- range $also }}{{ $terms = append $terms (dict "matchExpressions" (concat (list $one) . $not)) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- toYaml (dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms))) }}
 {{- end }}
 
-{{/* The pools of `vendors: auto`, as JSON: no node is in two, and a vendor that needs rights comes before one that needs none. */}}
+{{/* The pools of `vendors: auto`, as JSON: no node is in two. A vendor that needs rights comes before one that needs none, and nodes with
+both that need rights, NVIDIA and AMD, are a pool of their own. */}}
 {{- define "devherd.automaticPools" -}}
 {{- if or .Values.pools .Values.affinity }}{{ fail "vendors: auto is set with pools or affinity — it makes pools of its own by the labels of nodes — leave these out, or name the vendors of each pool" }}{{ end }}
 {{- if eq (toString .Values.nodes) "all" }}{{ fail "vendors: auto is set with nodes: all — its pools are on the nodes that Node Feature Discovery has labelled — leave nodes out" }}{{ end }}
-{{- $pools := list }}{{ $others := list }}
-{{- range $vendors := list (list "nvidia") (list "amd") (list "intel-gpu") (list "intel-fpga" "xilinx-fpga" "rdma") }}
-{{- $name := ternary (first $vendors) "other" (eq (len $vendors) 1) }}
-{{- $affinity := include "devherd.affinityOfVendors" (dict "vendors" $vendors "others" $others) | fromYaml }}
-{{- $pools = append $pools (dict "name" $name "vendors" $vendors "affinity" $affinity) }}
-{{- $others = concat $others $vendors }}
+{{- $pools := list
+  (dict "name" "nvidia-amd" "vendors" (list "nvidia") "also" "amd" "others" list)
+  (dict "name" "nvidia" "vendors" (list "nvidia") "others" (list "amd"))
+  (dict "name" "amd" "vendors" (list "amd") "others" (list "nvidia"))
+  (dict "name" "intel-gpu" "vendors" (list "intel-gpu") "others" (list "nvidia" "amd"))
+  (dict "name" "other" "vendors" (list "intel-fpga" "xilinx-fpga" "rdma") "others" (list "nvidia" "amd" "intel-gpu")) }}
+{{- $made := list }}
+{{- range $pools }}
+{{- $made = append $made (dict "name" .name "vendors" (compact (append .vendors .also)) "affinity" (include "devherd.affinityOfVendors" . | fromYaml)) }}
 {{- end }}
-{{- toJson $pools }}
+{{- toJson $made }}
 {{- end }}
 
 {{/* What options of the configurations of a pool need: a list of `component`, `option`, `why`, `vendor`, as JSON. `or`: another component

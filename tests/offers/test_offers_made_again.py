@@ -1,0 +1,102 @@
+"""Offers made again after a change are those made from nothing, and what has not changed is the same object."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_offer_rules import FakeEdits, entry
+
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.health.policy import Verdict
+from devherd.inventory import Entry
+from devherd.offers import rules
+from devherd.offers.device_plugin import Maker, device_plugin_offers, made_of, resource_of
+
+CONFIG = {
+    "resources": [
+        {"match": {"id": "gpu-1*"}, "name": "a.b/ones", "sharing": {"strategy": "time_slicing", "replicas": 2}},
+        {"match": {"id": "gpu-2"}, "advertise": False},
+    ],
+}
+ILLEGAL = {
+    "gpu-4": FakeEdits(cdi_devices=("v.com/gpu=MIG-GPU-1/1/0",), annotations={"a": "v.com/gpu=MIG-GPU-1/1/0"}),
+}
+
+NAMES = {"nvidia": "nvidia.com/x", "amd": "amd.com/x", "intel-gpu": "kubernetes.io/refused"}
+
+DEVICES = st.builds(
+    lambda number, vendor, model, nodes: entry(f"gpu-{number}", NAMES[vendor], vendor, nodes, model=model),
+    st.integers(0, 15),
+    st.sampled_from([*NAMES]),
+    st.sampled_from("AB"),
+    st.sampled_from([{}, {"numa_nodes": [0]}, {"numa_nodes": [1], "distances": {"c": 1}}, {"shares": ["s0", "s1"]}]),
+)
+ENTRIES = st.lists(
+    st.builds(
+        lambda made, gone, why: replace(made, gone_since=gone, left_out=why),
+        DEVICES,
+        st.sampled_from([None, None, 1.0]),
+        st.sampled_from(["", "", "in use"]),
+    ),
+    max_size=12,
+    unique_by=lambda one: one.key,
+)
+VERDICT = st.sampled_from([Verdict(("gone",), ()), Verdict((), ("slow",)), Verdict(("a", "b"), ("c",))])
+STEPS = st.lists(st.tuples(ENTRIES, st.lists(st.tuples(st.integers(0, 11), VERDICT), max_size=3)), max_size=6)
+
+
+def edits_of(one: Entry, resource_name: str) -> FakeEdits:
+    mine = FakeEdits(envs={"DEVICE": one.device.id, "RESOURCE": resource_name, **one.device.attributes})
+    return ILLEGAL.get(one.device.id, mine)
+
+
+@given(steps=STEPS)
+def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
+    """Each step changes any devices and verdicts; an entry that is equal to the last may be another object."""
+    config = resolve(Config.model_validate(CONFIG))
+    arranger, maker = rules.Arranger(config), Maker(edits_of, "", lambda: [0, 1, 2])
+    for entries, sick in steps:
+        verdicts = {entries[place % len(entries)].key: verdict for place, verdict in sick if entries}
+        made = maker.judge(maker.make(arranger.arrange(entries)), verdicts)
+        fresh = device_plugin_offers(rules.arrange(config, entries), edits_of, "", lambda: [0, 1, 2], verdicts)
+        assert (made.offers, made.problems, made.rules) == (fresh.offers, fresh.problems, fresh.rules)
+        for one in made.made:
+            whole = made_of(one.offer)
+            assert one.resource == whole.resource == resource_of(one.offer)
+            assert (dict(one.places), one.size, one.verdicts) == (dict(whole.places), whole.size, whole.verdicts)
+
+
+def test_an_offer_whose_devices_and_verdicts_stay_is_the_same_object():
+    """The publisher, the log and the child need not look at it again."""
+    config = resolve(Config())
+    arranger, maker = rules.Arranger(config), Maker(edits_of, "")
+    entries = [entry("gpu-1"), entry("gpu-2"), entry("card0", "amd.com/gpu", "amd"), entry("x", "z.com/z", "amd")]
+    sick = {entries[0].key: Verdict(("gone",), ())}
+    before = maker.judge(maker.make(arranger.arrange(entries)), sick).made
+    again = maker.judge(maker.make(arranger.arrange(entries)), sick).made
+    changed = maker.judge(
+        maker.make(arranger.arrange([*entries[:2], entry("card1", "amd.com/gpu", "amd"), entries[3]])), sick
+    )
+
+    assert [one is two for one, two in zip(before, again, strict=True)] == [True, True, True]
+    assert [one is two for one, two in zip(before, changed.made, strict=True)] == [False, True, True]
+    well = maker.judge(maker.make(arranger.arrange(entries)), {}).made
+    assert [one is two for one, two in zip(well, before, strict=True)] == [False, False, True]
+
+
+def test_rules_and_edits_are_asked_again_only_for_a_device_that_changed():
+    """Ten thousand devices of one resource: one that vanishes costs a look at one."""
+    asked = []
+
+    def noted(one: Entry, resource_name: str) -> FakeEdits:
+        asked.append(one.device.id)
+        return edits_of(one, resource_name)
+
+    arranger, maker = rules.Arranger(resolve(Config())), Maker(noted, "")
+    entries = [entry(f"gpu-{number}") for number in range(5)]
+    maker.make(arranger.arrange(entries))
+    assert asked == [f"gpu-{number}" for number in range(5)]
+    maker.make(arranger.arrange([*entries[:2], replace(entries[2], gone_since=1.0), *entries[3:]]))
+    maker.make(arranger.arrange(entries[1:]))
+    assert asked[5:] == ["gpu-2", "gpu-2"]
