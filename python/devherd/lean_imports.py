@@ -1,23 +1,58 @@
-"""Skips imports of library parts that devherd never runs: 7 MB per node, which every child would share and partly copy.
+"""Skips imports of library parts that devherd never runs: they delay its start, and every child would share them.
 
-supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf imports its slower
-implementation; asyncio and hashlib load OpenSSL, prometheus-client a server and a client of its own. While these are
-imported, a stand-in replaces each. It has the names that are used at import, and
-later those of the real module, for code that imports the module again and for code that holds the stand-in. The names
-are known for the versions that pyproject.toml permits.
+supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf its slower
+implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions; asyncio and
+hashlib load OpenSSL, prometheus-client a server and a client of its own. While these are imported, a stand-in replaces
+each. It has the names that are used at import, and later those of the real module, for code that imports the module
+again and for code that holds the stand-in. The names are known for the versions that pyproject.toml permits.
 """
 
+import functools
 import importlib
 import sys
+import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+_ASYNC_GENERATOR, _COROUTINE = 0x200, 0x80
+"""Flags of a function's code: https://docs.python.org/3/library/inspect.html#code-objects-bit-flags."""
 
-def _escape(text: str, quote: bool = True) -> str:
-    return importlib.import_module("html").escape(text, quote)  # type: ignore[no-any-return]
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function that imports the module when it is called."""
+
+    def called(*args: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **options)
+
+    return called
+
+
+class _Page:
+    """supervisord's handler of its page, imported when somebody asks for what is no call of supervisorctl."""
+
+    def __init__(self, supervisord: Any) -> None:
+        self._supervisord = supervisord
+
+    @functools.cached_property
+    def _handler(self) -> Any:
+        return importlib.import_module("supervisor.web").supervisor_ui_handler(self._supervisord)
+
+    def match(self, request: Any) -> bool | None:
+        """Whether the page answers this request."""
+        return self._handler.match(request)  # type: ignore[no-any-return]
+
+    def handle_request(self, request: Any) -> None:
+        """Answer it."""
+        self._handler.handle_request(request)
+
+
+def _has_flag(flag: int, function: Any) -> bool:
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return isinstance(function, types.FunctionType) and bool(function.__code__.co_flags & flag)
 
 
 StandIns = Mapping[str, Mapping[str, object]]
@@ -25,18 +60,32 @@ StandIns = Mapping[str, Mapping[str, object]]
 
 HERD: StandIns = {
     "asyncio.sslproto": {},  # TLS
+    "bz2": {},  # archives, by shutil
+    "calendar": {},  # times in protobuf's JSON
     "configparser": {"RawConfigParser": object},  # reads supervisord.conf
+    "getopt": {},  # the words of supervisord's command line
     "google.protobuf.internal.python_message": {},  # messages without the C library
-    "html": {"escape": _escape},
+    "html": {"escape": _later("html", "escape")},
     "html.entities": {},
     "html.parser": {"HTMLParser": object},
+    "http": {},
     "http.client": {"HTTPConnection": object},  # supervisorctl's, as `Transport`
     "importlib.metadata": {"EntryPoint": None},  # finds what a supervisord.conf names
     "importlib.resources": {"files": None},
+    "inspect": {
+        "get_annotations": lambda kind: dict(vars(kind).get("__annotations__", {})),
+        "isasyncgenfunction": functools.partial(_has_flag, _ASYNC_GENERATOR),
+        "isawaitable": lambda value: isinstance(value, Awaitable),
+        "iscoroutinefunction": functools.partial(_has_flag, _COROUTINE),
+    },
     "ipaddress": {},
+    "lzma": {},
     "mimetypes": {},
+    "pkgutil": {},  # gRPC's own certificates
     "ssl": {"SSLSocket": type("SSLSocket", (), {})},  # asyncio asks of each socket whether it is one
+    "supervisor.web": {"supervisor_ui_handler": _Page},
     "typing_extensions": {"Self": typing.Self, "override": lambda function: function},
+    "xml.etree.ElementTree": {"iterparse": _later("xml.etree.ElementTree", "iterparse")},
     "xmlrpc.client": {"Transport": object, "Fault": None},
 }
 """What the supervisor imports, for all its children."""
@@ -53,8 +102,8 @@ PROMETHEUS: StandIns = {
     "wsgiref.simple_server": {"make_server": None, "WSGIRequestHandler": object, "WSGIServer": object},
 }
 """prometheus-client's server and its client for a push gateway."""
-_KEPT = ("SSLSocket",)
-"""Names that stay in a stand-in: devherd hands no such object to the module that asks for it."""
+_KEPT = ("SSLSocket", *HERD["inspect"])
+"""Names that stay in a stand-in: asyncio never gets such a socket, and these functions do what the real ones do."""
 _OPENSSL = "_hashlib"
 """Without it hashlib has its own functions, which are as right and need no OpenSSL."""
 

@@ -11,10 +11,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from devherd.records import Record
 from devherd.settings import Settings
 
 _SLOT = struct.Struct("=dd")
@@ -159,8 +159,7 @@ class Confined(Protocol):
         """True if the child may create sockets in a directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Record):
     """A child's name in supervisorctl (`scanner`, `exporter`, `resource:<key>`), its settings and its heartbeat."""
 
     name: str

@@ -1,10 +1,11 @@
 """Paths and the log: the options that every command and every process shares."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from devherd.configurations import Configurations
+from devherd.records import Record
 
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources are registered: by a call to the kubelet's socket, or by sockets that the kubelet finds."""
@@ -19,14 +20,13 @@ UNIX = "unix:"
 """Prefix of Unix socket paths among the addresses of `listen`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Record):
     """A common option as part of a command line: `--name METAVAR`, and its help text."""
 
     metavar: str
     text: str
     """The help text; `{}` stands for the default."""
-    is_fixed: bool
+    is_fixed: bool = True
     """True if only a restart can change it."""
 
     @property
@@ -35,13 +35,7 @@ class Option:
         return self.metavar in {"DIR", "FILE"}
 
 
-def _option(metavar: str, text: str, *, is_fixed: bool = True) -> dict[str, Option]:
-    """Metadata of a common option: it is a key of the file, an environment variable and a command-line option."""
-    return {"option": Option(metavar, text, is_fixed)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Record, kw_only=True):
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
 
     config_path: Path | None = None
@@ -51,45 +45,16 @@ class Settings:
     """The directory of that file, if a label of the node chooses it."""
     config_label_value: str = ""
     """The label's value at that time; empty if the node has no such label, or it could not be read."""
-    host_root: Path = field(
-        default=Path("/"), metadata=_option("DIR", "where the host's sys/, proc/ and dev/ are (default: {})")
-    )
-    kubelet_dir: Path = field(
-        default=Path("/var/lib/kubelet"), metadata=_option("DIR", "the kubelet's directory (default: {})")
-    )
-    registration: RegistrationWay = field(
-        default="kubelet_socket",
-        metadata=_option("WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"),
-    )
-    run_dir: Path = field(
-        default=DEFAULT_RUN_DIR, metadata=_option("DIR", "sockets and state of the instance (default: {})")
-    )
-    state_dir: Path | None = field(
-        default=None,
-        metadata=_option(
-            "DIR",
-            f"files that outlive a reboot: cordons, lost devices (default: {DEFAULT_STATE_DIR}; none with --run-dir)",
-        ),
-    )
+    host_root: Path = Path("/")
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    registration: RegistrationWay = "kubelet_socket"
+    run_dir: Path = DEFAULT_RUN_DIR
+    state_dir: Path | None = None
     """The directory of files that outlive a boot; None: see `lasting_directory`."""
-    listen: str = field(
-        default="127.0.0.1:9478",
-        metadata=_option(
-            "ADDR:PORT",
-            "where the exporter serves; also unix:PATH, several with commas, empty = off (default: {})",
-            is_fixed=False,
-        ),
-    )
-    web_config: Path | None = field(
-        default=None,
-        metadata=_option(
-            "FILE", "TLS and passwords of the exporter, in the format of Prometheus exporters", is_fixed=False
-        ),
-    )
-    log_level: LogLevel = field(
-        default="info", metadata=_option("LEVEL", "debug, info, warning or error (default: {})")
-    )
-    log_format: LogFormat = field(default="text", metadata=_option("FORMAT", "text or json, on stderr (default: {})"))
+    listen: str = "127.0.0.1:9478"
+    web_config: Path | None = None
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     kubelet_check: float = 30.0
     """Seconds between two checks that the kubelet still has all devices; 0: never."""
     given_options: tuple[tuple[str, str], ...] = ()
@@ -398,10 +363,26 @@ def label_file(run_dir: Path) -> Path:
 
 
 DEFAULTS = Settings()
-COMMON_OPTIONS: dict[str, Option] = {
-    each.name: each.metadata["option"] for each in fields(Settings) if "option" in each.metadata
+COMMON_OPTIONS: Mapping[str, Option] = {
+    "host_root": Option("DIR", "where the host's sys/, proc/ and dev/ are (default: {})"),
+    "kubelet_dir": Option("DIR", "the kubelet's directory (default: {})"),
+    "registration": Option("WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"),
+    "run_dir": Option("DIR", "sockets and state of the instance (default: {})"),
+    "state_dir": Option(
+        "DIR", f"files that outlive a reboot: cordons, lost devices (default: {DEFAULT_STATE_DIR}; none with --run-dir)"
+    ),
+    "listen": Option(
+        "ADDR:PORT",
+        "where the exporter serves; also unix:PATH, several with commas, empty = off (default: {})",
+        is_fixed=False,
+    ),
+    "web_config": Option(
+        "FILE", "TLS and passwords of the exporter, in the format of Prometheus exporters", is_fixed=False
+    ),
+    "log_level": Option("LEVEL", "debug, info, warning or error (default: {})"),
+    "log_format": Option("FORMAT", "text or json, on stderr (default: {})"),
 }
-"""The options that every command accepts besides `--config`, by key."""
+"""The options that every command accepts besides `--config`, by key: each is a field of `Settings`."""
 _FIXED = (*(name for name, option in COMMON_OPTIONS.items() if option.is_fixed), "kubelet_check")
 
 

@@ -13,7 +13,7 @@ import pytest
 from command_line import COMMAND, devherd
 
 from devherd.cli.commands import COMMANDS, OLD_NAMES
-from devherd.cli.parser import COMMON_OPTIONS
+from devherd.cli.options import COMMON_OPTIONS
 from devherd.text import version
 
 

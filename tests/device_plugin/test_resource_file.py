@@ -120,6 +120,65 @@ def test_a_device_with_reasons_is_listed_as_unhealthy():
     assert snapshot.healthy == {"0"}
 
 
+DEVICES = st.lists(
+    st.tuples(
+        st.integers(0, 12),
+        st.sampled_from([[], ["xid"], ["gone", "xid"]]),
+        st.sampled_from([[], [0], [1, 0]]),
+        st.sampled_from([0, 0, 0, 1, 2]),
+        st.sampled_from([[], [], [], ["s10", "s9"]]),
+    ),
+    max_size=5,
+    unique_by=lambda one: one[0],
+)
+
+
+def resource_of(devices, version: int = 0) -> spool_pb2.Resource:
+    resource = spool_pb2.Resource(name=RESOURCE, version=version, processor_nodes=[0])
+    for number, reasons, nodes, replicas, shares in devices:
+        shared = [f"{number}-{share}" for share in shares]
+        resource.devices.add(
+            id=shared[0] if shared else str(number),
+            reasons=reasons,
+            numa_nodes=nodes,
+            replicas=replicas,
+            shares=shared,
+        )
+    return resource
+
+
+@given(before=DEVICES, sick=st.lists(st.sampled_from([[], ["xid"], ["y"]]), max_size=5), others=st.none() | DEVICES)
+def test_a_list_made_from_the_one_before_is_the_list_made_from_nothing(before, sick, others):
+    """Health changes often and devices hardly ever: a list of ten thousand is not made again for one that failed."""
+    first = Snapshot(resource_of(before))
+    after = others
+    if after is None:
+        reasons = [*sick, *([],) * 5]
+        after = [(number, reasons[place], *rest) for place, (number, _, *rest) in enumerate(before)]
+    second, fresh = Snapshot(resource_of(after, 2)), Snapshot(resource_of(after, 2))
+    listed = first.device_list.SerializeToString()
+
+    second.follow(first)
+
+    assert second.device_list == fresh.device_list
+    assert second.unhealthy_ids == set(fresh.devices) - fresh.healthy
+    assert first.device_list.SerializeToString() == listed
+
+
+def test_a_list_whose_health_is_the_same_is_the_same_list():
+    """A second reason is nothing to tell the kubelet, and nothing to compare."""
+    first, second, third = (
+        Snapshot(resource_of([(0, reasons, [0], 0, []), (1, [], [0], 0, [])], version))
+        for version, reasons in enumerate([["xid"], ["gone", "xid"], []])
+    )
+    kept = first.device_list
+    second.follow(first)
+    third.follow(second)
+    assert second.device_list is kept
+    assert third.device_list is not kept
+    assert [each.health for each in third.device_list.devices] == ["Healthy", "Healthy"]
+
+
 @pytest.mark.parametrize("preference", [spool_pb2.PACKED, spool_pb2.ALIGNED, spool_pb2.NONE])
 def test_preferred_allocation_is_offered_unless_it_is_switched_off(preference):
     """The kubelet skips the call where nobody wants it."""

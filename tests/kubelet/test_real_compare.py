@@ -90,6 +90,20 @@ def test_a_plugin_with_the_same_devices_does_not_differ(node):
     ]
 
 
+def test_a_device_that_devherd_itself_keeps_from_pods_is_no_difference(node):
+    """Defect: a scan knows of no cordon, and a device that is cordoned was missing at the kubelet."""
+    node.start("nvidia-8")
+    node.herd_node.start_herd()
+    node.herd_node.until_capacity(GPU, 8, 8)
+    run_dir = f"--run-dir={node.herd_node.directory / 'run'}"
+    command = [sys.executable, "-m", "devherd", "cordon", GPU, next(iter(node.devices[GPU])), run_dir]
+    subprocess.run(command, check=True, capture_output=True)
+    node.herd_node.until_capacity(GPU, 8, 7)
+    code, told = node.compared(run_dir)
+    assert (code, told["resources"]) == (0, [{"name": GPU, "kubelet": 7, "devherd": 7, "differences": []}])
+    assert node.devherd("compare", "--output=json").returncode == 1, "without its run directory"
+
+
 def test_devherd_itself_does_not_differ_from_what_it_would_offer(node):
     """Every vendor's devices, shares and replicas, as the kubelet has them."""
     node.start("everything", {"resources": [{"match": {"vendor": "amd"}, "sharing": {"replicas": 2}}]})

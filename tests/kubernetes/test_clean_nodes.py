@@ -77,7 +77,6 @@ class NodesApi(SmallApi):
 def api(tmp_path, monkeypatch):
     server = NodesApi(tmp_path / "serviceaccount")
     monkeypatch.setattr("devherd.kubernetes.access.SERVICE_ACCOUNT", server.directory)
-    monkeypatch.setattr("devherd.kubernetes.access.Access.__init__.__defaults__", (server.directory,))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
     yield server

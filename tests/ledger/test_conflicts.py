@@ -60,6 +60,13 @@ def test_a_process_of_a_pod_that_held_the_device_or_that_has_ended_is_left_over(
     assert found(["a"], to("a"), former={"a"}, ended={"a"}) == []
 
 
+def test_a_process_that_was_killed_and_does_not_end_is_left_over_also_in_the_pod_that_holds_the_device():
+    """Its container has ended, or is to; the kubelet gives the device to the next one of the pod."""
+    killed = Opened((195, 0), 7, "100", "python3", Place("a"), is_killed=True)
+    seen = conflicts({GPU: [killed, process("a")]}, to("a"), {}, lambda _: False)
+    assert [(one.process.pid, one.reason) for one in seen] == [(7, LEFT_OVER)]
+
+
 def test_without_the_kubelets_checkpoint_a_pods_process_may_be_the_holders():
     """Names alone say nothing of cgroups; two pods are still one too many."""
     nameless = {GPU: Given(frozenset({"default/a"}))}

@@ -1,17 +1,21 @@
 """Which device a node is, and who has it open: real processes and real nodes."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from not_tested import not_tested
 
 from devherd.ledger import processes
 from devherd.ledger.processes import NotSeenError, opened, own_nodes
 from devherd.proto import devices_pb2
 
+HANGING_FILE = Path(__file__).parents[1] / "faults" / "hanging_file.py"
 NOBODY = 1 << 30
 """A supervisor that is none."""
 
@@ -58,6 +62,55 @@ def test_who_has_a_node_open_is_found_by_its_number_and_not_any_more_when_it_has
             )
             assert int(one.started) > 0
         assert opened({number}, (), NOBODY) == []
+
+
+READS = "import os, sys; file = os.open(sys.argv[1], os.O_RDONLY); print('opened', flush=True); os.read(file, 1)"
+
+
+@contextmanager
+def hung(name, file):
+    """A process that has the terminal open and reads a file whose server, another one, has taken the request."""
+    file.touch()
+    namespaces = ["--user", "--mount"]
+    server = subprocess.Popen(
+        ["unshare", "--map-root-user", *namespaces, sys.executable, HANGING_FILE, file, "text"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        if server.stdout.readline() != "mounted\n":
+            not_tested("no right to mount FUSE files in a namespace")
+        _tell(server, "hang")
+        enter = ["nsenter", f"--target={server.pid}", *namespaces, "--preserve-credentials", "--wdns=/"]
+        with Path(name).open("rb+", buffering=0) as node:
+            reader = subprocess.Popen(
+                [*enter, sys.executable, "-c", READS, file], stdin=node, stdout=subprocess.PIPE, text=True
+            )
+        assert reader.stdout.readline() == "opened\n"
+        while Path(f"/proc/{reader.pid}/wchan").read_text() != "request_wait_answer":
+            time.sleep(0.01)
+        _tell(server, "hang")  # it takes requests before orders
+        yield reader
+    finally:
+        server.kill()
+        server.communicate()
+    reader.communicate()
+
+
+def _tell(server, order):
+    server.stdin.write(f"{order}\n")
+    server.stdin.flush()
+    assert server.stdout.readline() == "done\n"
+
+
+def test_a_process_that_was_killed_and_waits_in_the_kernel_is_known_as_such(tmp_path):
+    """As one whose device does not answer: nothing ends it."""
+    with terminal() as (name, number), hung(name, tmp_path / "hangs") as process:
+        [one] = opened({number}, (), NOBODY)
+        assert (one.pid, one.is_killed) == (process.pid, False)
+        process.kill()
+        [one] = opened({number}, (), NOBODY)
+        assert (one.pid, one.is_killed) == (process.pid, True)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_what_is_ignored_by_name_and_what_is_devherds_does_not_count():

@@ -1,16 +1,18 @@
-"""What has the chosen configuration loaded again: the label, the file's content, and nothing else."""
+"""What has a configuration loaded again without a request: a label, the chosen file's content, a new reader."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from devherd import spool
 from devherd.config.chosen_file import chosen_again
 from devherd.config.loader import load
+from devherd.config.resolution import resolve
 from devherd.configurations import DEFAULT_LABEL
 from devherd.proto.spool_pb2 import LabelAnswer
 from devherd.settings import Settings
-from devherd.supervisor.loader import ConfigurationsWatch
+from devherd.supervisor.loader import ConfigurationsWatch, Loader
 from devherd.supervisor.startup import write_label_answer
 
 
@@ -126,3 +128,26 @@ def test_a_directory_that_vanishes_for_a_moment_is_no_loss(watch, configs, tmp_p
     assert watch.has_changed()
     (tmp_path / "away").rename(configs.directory)
     assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_first_one(tmp_path):
+    """Defect: an edit in an instance's first second was loaded, and refused, before anybody asked for it."""
+    file = tmp_path / "config.yaml"
+    file.write_text("scan: {period: 5s}")
+    config = resolve(load({"config": str(file), "run_dir": str(tmp_path / "run")}, {}))
+    forks = []
+
+    def fork():
+        forks.append(1)
+        raise OSError
+
+    options = SimpleNamespace(settings=config.settings(), fork=fork)
+    loader = Loader(load, options, config, is_kept=False)
+    file.write_text("scan: {period: 6s}\n")
+    for readers in ({}, {"scanner": 1}, {"scanner": 1, "exporter": 2}, {"scanner": 1}):
+        loader.tend(readers)
+    assert forks == []
+    loader.tend({"scanner": 1, "exporter": 3})
+    assert forks == [1]
+    loader.tend({"scanner": 4, "exporter": 3})
+    assert forks == [1], "it has been looked at as it is now"

@@ -81,6 +81,39 @@ def test_a_module_that_is_there_already_stays():
     assert said == "True"
 
 
+def test_stand_ins_that_answer_for_good_say_what_the_real_functions_say():
+    """dataclasses, asyncio and gRPC keep these four of `inspect`."""
+    said = python("""
+        import functools
+        from collections.abc import Awaitable
+        from devherd.lean_imports import lean_imports
+        with lean_imports():
+            import dataclasses
+        ours = dataclasses.inspect
+        assert type(ours).__name__ == "_StandIn"
+        import inspect
+
+        class Waiting:
+            first: int
+            def __await__(self): yield
+            async def method(self): pass
+        class Nothing(Waiting): pass
+        async def coroutine(): pass
+        async def generator(): yield
+        def function(): yield
+        running = coroutine()
+        values = (1, Waiting(), Waiting, Nothing(), Waiting().method, Waiting.method, coroutine, generator, function,
+                  functools.partial(coroutine), functools.partial(Waiting().method), functools.partial(generator),
+                  running, generator(), function(), print, lambda: 1)
+        for name in ("isasyncgenfunction", "isawaitable", "iscoroutinefunction"):
+            assert [getattr(ours, name)(one) for one in values] == [getattr(inspect, name)(one) for one in values], name
+        assert [ours.get_annotations(one) for one in (Waiting, Nothing)] == [{"first": int}, {}]
+        running.close()
+        print(ours.signature(function), ours.signature is inspect.signature)
+    """)
+    assert said == "() True"
+
+
 def test_openssl_is_loaded_only_by_who_asks_for_it():
     """4 MB: asyncio and hashlib work without it, and with the real module from then on."""
     said = python("""

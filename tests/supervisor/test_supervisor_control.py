@@ -1,5 +1,6 @@
 """The real supervisorctl against a running instance."""
 
+import socket
 import stat
 
 from instance import until
@@ -121,3 +122,14 @@ def test_a_control_socket_that_was_removed_is_made_again(instance):
     assert instance.ctl("status").count("RUNNING") == len(ALL)
     assert instance.children() == before
     assert "supervisor.sock was removed and has been created again" in instance.stderr()
+
+
+def test_supervisords_own_page_is_there_for_whoever_opens_it(instance):
+    """It is imported then; before, no start waits for it."""
+    instance.up()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(instance.settings.control_socket))
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    assert answer.startswith("HTTP/1.0 200 OK")
+    assert "<title>Supervisor Status</title>" in answer

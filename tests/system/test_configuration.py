@@ -16,6 +16,7 @@ from devherd_sim.testbed import Testbed
 
 A, B = ({"simulated": [{"name": name, "count": 1}]} for name in ("example.com/a", "example.com/b"))
 NOT_FOR_THEM = {"pydantic", "pydantic_core", "yaml", "rich", "devherd.config.model"}
+DELAYS_A_START = {"argparse", "inspect", "ast", "dis", "difflib", "lzma", "bz2", "xml.etree.ElementTree"}
 NEVER_RUN = {
     "http.client",
     "xmlrpc.client",
@@ -94,6 +95,17 @@ async def test_nobody_has_what_libraries_import_and_the_herd_never_runs(shown):
         assert modules & (NEVER_RUN | OF_A_WEB_SERVER | others) == set(), name
         assert modules >= OF_ONE[kind] | {"devherd.settings"}, name
         assert "libcrypto" not in Path(f"/proc/{pid}/maps").read_text(), name
+
+
+async def test_nothing_is_imported_before_the_first_registration_that_only_delays_it(shown):
+    """A tenth of a second of the start: who reads words and source code is imported when there are some to read."""
+    await shown.kubelet.until_allocatable("example.com/a", 1)
+
+    pids = await running(shown)
+    for name, pid in {"supervisor": shown.herd.pid, "child": pids["resource:example.com_a"]}.items():
+        modules = await imported(shown, pid)
+        assert "devherd.settings" in modules
+        assert modules & (DELAYS_A_START | NOT_FOR_THEM) == set(), name
 
 
 @pytest.mark.on("generic", A)

@@ -26,10 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         signals.remember()  # before all other imports: until then signals have their default action
     try:
-        from devherd.cli.commands import run
-
         try:
-            return run(sys.argv[1:] if arguments is None else arguments)
+            return _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()
     except DevherdError as error:
@@ -47,3 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
+    if words and words[0] == "run":
+        from devherd.lean_imports import lean_imports
+
+        with lean_imports():
+            from devherd.cli import run
+
+        options = run.options_of(words[1:])
+        if options is not None:
+            return run.start(options)
+    from devherd.cli.commands import run as run_command
+
+    return run_command(words)

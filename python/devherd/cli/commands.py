@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from devherd.cli.parser import COMMON_OPTIONS, OWN_KUBELET_DIR, Parser, add_common_options
+from devherd.cli.options import COMMON_OPTIONS
+from devherd.cli.parser import OWN_KUBELET_DIR, Parser, add_common_options
 from devherd.errors import UsageError
 
 
@@ -36,7 +37,7 @@ class Command:
 
 
 OF_A_HOST = ("--config", "--host-root")
-OF_A_SWITCH = ("--config", "--host-root", "--kubelet-dir")
+OF_A_SWITCH = ("--config", "--host-root", "--run-dir", "--kubelet-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
 OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")

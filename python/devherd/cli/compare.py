@@ -2,7 +2,8 @@
 
 It scans the host once, as `devherd scan` does, and asks the kubelet's PodResources API for the allocatable devices of
 every plugin. Each difference has its reason and, if one exists, the key of the configuration that removes it. Findings
-of devherd about devices that the kubelet considers Healthy are listed, too.
+of devherd about devices that the kubelet considers Healthy are listed, too. A device that the devherd of this node
+calls Unhealthy, as one that is cordoned, counts as such.
 
 Exit code: 0 if nothing differs, 1 if something does, 4 if no kubelet answers.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.config.resolved import fits_any
 from devherd.errors import DevherdError, ExitCode, UnreachableError, UsageError
 from devherd.text import amount
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from devherd.comparison import Compared, Kubelet, Unseen
     from devherd.config.model import Config
     from devherd.inventory import Allocations
-    from devherd.proto.spool_pb2 import Problem
+    from devherd.proto.spool_pb2 import Offer, Problem
 
 SHOWN = 4
 """Ids of a difference that a line names; JSON has all of them."""
@@ -80,6 +81,7 @@ def compare(config: "Config", globs: Sequence[str] = ()) -> Report:
 
     kubelet, allocations = _asked(config.kubelet_dir / "pod-resources" / "kubelet.sock")
     report = look(config)
+    _recall(report.offers, config.settings().offers_file)
     both = Comparison(
         kubelet,
         report.offers,
@@ -92,6 +94,21 @@ def compare(config: "Config", globs: Sequence[str] = ()) -> Report:
         [each for each in both.unseen(report.held) if not globs or fits_any(each.resource, globs)],
         report.problems,
     )
+
+
+def _recall(offers: "Sequence[Offer]", file: "Path") -> None:
+    """Add why devices are Unhealthy for the devherd that runs here: a scan sees neither cordons nor what has been."""
+    from devherd import spool
+    from devherd.inventory import key_of
+    from devherd.proto.spool_pb2 import Offers
+
+    try:
+        known = spool.read_or_empty(file, Offers).offers
+    except OSError:  # only root may read it
+        return
+    reasons = {key_of(device): device.reasons for offer in known for device in offer.devices}
+    for device in (device for offer in offers for device in offer.devices):
+        device.reasons.extend(one for one in reasons.get(key_of(device), ()) if one not in device.reasons)
 
 
 def _asked(socket: "Path") -> "tuple[Kubelet, Allocations]":

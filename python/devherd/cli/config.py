@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from devherd.cli.parser import plugin_of
+from devherd.cli.options import plugin_of
 from devherd.cli.scan import look
 from devherd.errors import ExitCode
 

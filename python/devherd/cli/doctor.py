@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd.cli.instance import as_in_force
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.doctor.line import Level, Line
 from devherd.errors import DevherdError, ExitCode
 from devherd.instance.inventory_json import Json

@@ -11,13 +11,12 @@ Other labels stay.
 
 import argparse
 import contextlib
-import dataclasses
 import http
 import json
 import sys
 from typing import TYPE_CHECKING
 
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.errors import ExitCode, UnreachableError, UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _labels(config: "Config") -> "Labels":
     check_host_root(config)
     resolved = resolve(config)
     # With a writer configured, NVML is asked for the facts of the labels.
-    asking = dataclasses.replace(resolved, node_labels=dataclasses.replace(resolved.node_labels, write="node"))
+    asking = resolved.but(node_labels=resolved.node_labels.but(write="node"))
     report = scan_once(asking)
     return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)
 

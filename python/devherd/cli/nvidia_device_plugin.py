@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from devherd.cli.parser import given_options
+from devherd.cli.options import given_options, word_of
 from devherd.errors import UsageError
 from devherd.settings import COMMON_OPTIONS
 
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     imported = _imported(os.environ)
     for note in imported.notes:
         print(f"devherd: {note}", file=sys.stderr)
-    given = given_options(arguments, COMMON_OPTIONS)
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    given = given_options(vars(arguments), COMMON_OPTIONS)
+    options = [f"{word_of(name)}={value}" for name, value in given.items() if value is not None]
     options.append(f"--config={_written(imported)}")
     if not given["host_root"] and "DEVHERD_HOST_ROOT" not in os.environ and (_HOST / "proc/driver").is_dir():
         options.append(f"--host-root={_HOST}")

@@ -1,20 +1,16 @@
-"""argparse with devherd's form of errors, and the options that every command takes."""
+"""argparse with devherd's form of errors, and the options that every command takes, with their help."""
 
 import argparse
 import difflib
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, get_args
+from typing import NoReturn
 
 from devherd import settings
+from devherd.cli.options import COMMON_OPTIONS, OPTIONS
 from devherd.config.chosen_file import DEFAULT_PATH
 from devherd.errors import UsageError
-from devherd.settings import Option
-
-if TYPE_CHECKING:
-    from devherd.config.model import Config
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,17 +57,6 @@ def _nearest(word: str, words: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
-_OPTIONS = {
-    "config": Option("FILE", "configuration (default: {} if there is one)", is_fixed=True),
-    **settings.COMMON_OPTIONS,
-}
-COMMON_OPTIONS = tuple(f"--{name.replace('_', '-')}" for name in _OPTIONS)
-COMMON_VALUES = {
-    "--registration": get_args(settings.RegistrationWay),
-    "--log-level": get_args(settings.LogLevel),
-    "--log-format": get_args(settings.LogFormat),
-}
-"""The values of the options that have few, for completion; the configuration checks all values."""
 COMMON_TITLE = "common options"
 
 
@@ -90,28 +75,9 @@ def add_common_options(
     """
     about = "Each is also an environment variable DEVHERD_<NAME> and, except --config, a config key."
     group = parser.add_argument_group(COMMON_TITLE, about) if shown else parser
-    for word, (name, option) in zip(COMMON_OPTIONS, _OPTIONS.items(), strict=True):
+    for word, (name, option) in zip(COMMON_OPTIONS, OPTIONS.items(), strict=True):
         if word in shown:
             text = texts.get(word) or option.text.format(getattr(settings.DEFAULTS, name, DEFAULT_PATH))
             group.add_argument(word, metavar=option.metavar, help=text)
         else:
             parser.add_argument(word, metavar=option.metavar, help=argparse.SUPPRESS)
-
-
-def load_config(arguments: argparse.Namespace) -> "Config":
-    """The configuration for a command. Raises ConfigError or UsageError."""
-    from devherd.config.loader import load
-
-    return load(given_options(arguments, _OPTIONS), os.environ, plugin_of=plugin_of)
-
-
-def plugin_of(text: str) -> str:
-    """The name of the plugin that a text configures, for an error message; empty if there is none."""
-    from devherd.importers import source
-
-    return source.plugin_of(text)
-
-
-def given_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, str | None]:
-    """The values of these options on the command line; None for one that is not given."""
-    return {name: getattr(arguments, name, None) for name in names}

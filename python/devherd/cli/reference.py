@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from devherd.cli.commands import COMMANDS, parser_of
-from devherd.cli.parser import COMMON_TITLE, COMMON_VALUES, Parser, add_common_options
+from devherd.cli.options import COMMON_VALUES
+from devherd.cli.parser import COMMON_TITLE, Parser, add_common_options
 
 EXIT_CODES = {
     0: "done",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd.cli import filters
-from devherd.cli.parser import load_config
+from devherd.cli.options import load_config
 from devherd.config.resolved import fits_any
 from devherd.errors import ExitCode, UsageError
 from devherd.instance.inventory_json import Json, inventory_json

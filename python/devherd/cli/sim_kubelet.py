@@ -27,7 +27,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from devherd.cli.parser import OWN_KUBELET_DIR, add_common_options, load_config
+from devherd.cli.options import load_config
+from devherd.cli.parser import OWN_KUBELET_DIR, add_common_options
 from devherd.cli.sim_kubelet_actions import ACTIONS
 from devherd.errors import ExitCode, UsageError
 

@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class KeptConfig:
             config = from_json(content["config"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return replace(config, common=replace(config.common, config_seen=seen))
+        return config.but(common=config.common.but(config_seen=seen))
 
     def keep(self, config: Config) -> None:
         """Keep a validated configuration for the next start."""

@@ -1,7 +1,6 @@
 """Converts the configuration as it is written to the configuration in force. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,16 @@ from devherd.config.checks import place_of, placed, warnings_of
 from devherd.config.errors import Location
 from devherd.config.vendors import Vendors
 from devherd.reasons.xids import XID
+from devherd.records import fields_of
 
 
 def resolve(config: model.Config) -> resolved.Config:
     """The configuration in force."""
-    values = {key.name: _value(config, (key.name,), getattr(config, key.name)) for key in fields(sections.Config)}
+    values = {name: _value(config, (name,), getattr(config, name)) for name in fields_of(sections.Config)}
     health = values.pop("health")
     return resolved.Config(
         **values,
-        health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
+        health=health.but(rules=[*health.rules, *_xid_rules(config.health.xid)]),
         common=config.settings(),
         web=config.web,
         vendors=_vendors(config.vendors),
@@ -33,7 +33,7 @@ def resolve(config: model.Config) -> resolved.Config:
 
 
 def _value(config: model.Config, location: Location, value: Any) -> Any:
-    """A value, with sections converted to the dataclasses of the same name."""
+    """A value, with sections converted to the records of the same name."""
     if isinstance(value, BaseModel):
         return _section(config, location, value, getattr(sections, type(value).__name__))
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def _value(config: model.Config, location: Location, value: Any) -> Any:
 
 
 def _section(config: model.Config, location: Location, section: BaseModel, kind: type[Any]) -> Any:
-    names = [key.name for key in fields(kind)]
+    names = fields_of(kind)
     values = {name: _value(config, (*location, name), getattr(section, name)) for name in names}
     return kind(**(values | {"place": place_of(config, location)} if "place" in names else values))
 
@@ -53,7 +53,7 @@ def _xid_rules(xid: model.XidPolicy) -> Iterator[sections.HealthRule]:
 
 
 def _vendors(vendors: Vendors) -> dict[str, sections.VendorOptions]:
-    names = [key.name for key in fields(sections.VendorOptions)]
+    names = fields_of(sections.VendorOptions)
     options = {section: getattr(vendors, section) for section in type(vendors).model_fields}
     return {
         section: sections.VendorOptions(**{name: getattr(one, name) for name in names})

@@ -4,14 +4,12 @@ Its sections are generated (sections.py); other values that follow from the file
 `<run-dir>/config.json` for the others. `selects` decides which devices a selector matches.
 """
 
-import dataclasses
 import json
 import logging
 import time
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,6 +18,7 @@ from devherd.config import sections
 from devherd.config.host import native_settings
 from devherd.config.web import Web
 from devherd.reasons.registry import NVML
+from devherd.records import Record, as_plain, field
 from devherd.settings import Settings
 from devherd.spool import identity_of, replace
 
@@ -34,23 +33,22 @@ _WAIT_SECONDS = 0.1
 """Time between two attempts to read a missing configuration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config(sections.Config):
+class Config(sections.Config, kw_only=True):
     """The whole configuration. Paths in `common` are absolute."""
 
     common: Settings
-    web: Web = field(default_factory=Web)
+    web: Web = field(factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
-    vendors: dict[str, sections.VendorOptions] = field(default_factory=dict)
+    vendors: dict[str, sections.VendorOptions] = field(factory=dict)
     """Options by section of the configuration file; a vendor without a section has none."""
     mps_root: str | None = None
     """The directory of the MPS control daemon; None if it is not configured."""
     device_info_dir: Path | None = None
     """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
-    pools: list[str] = field(default_factory=list)
+    pools: list[str] = field(factory=list)
     """The resources that are offered whether they have devices or not: the pools of RDMA devices."""
     native: str = "{}"
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = field(factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""
 
     def settings(self) -> Settings:
@@ -112,7 +110,7 @@ def write_resolved(path: Path, config: Config) -> None:
 
 def as_json(config: Config) -> bytes:
     """The configuration as JSON, for `from_json`."""
-    return json.dumps(dataclasses.asdict(config), default=str).encode()
+    return json.dumps(as_plain(config), default=str).encode()
 
 
 def from_json(content: bytes | str) -> Config:
@@ -173,8 +171,8 @@ class ConfigPart(Generic[Part]):
 def _built(kind: Any, value: Any) -> Any:
     """A value from JSON, converted to the type with which its field is declared."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _instance(typing.cast("type[Any]", kind), value)
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _instance(kind, value)
     if origin is types.UnionType:
         return None if value is None else _built(next(each for each in arguments if each is not type(None)), value)
     if origin is list:

@@ -3,9 +3,10 @@
 Generated from them by `make models`: python/generate.py.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from devherd.records import Record, field
 
 Enabled = Literal["auto", True, False]
 Preference = Literal["aligned", "packed", "distributed", "none"]
@@ -14,8 +15,7 @@ LabelMethod = Literal["none", "feature_file", "node_feature", "node"]
 DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
+class ScanOptions(Record, kw_only=True):
     """`ScanOptions` of model.py."""
 
     period: float | None = None
@@ -23,8 +23,7 @@ class ScanOptions:
     probe_timeout: float = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLogRule:
+class KernelLogRule(Record, kw_only=True):
     """`KernelLogRule` of model.py."""
 
     name: str
@@ -32,38 +31,34 @@ class KernelLogRule:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLogOptions:
+class KernelLogOptions(Record, kw_only=True):
     """`KernelLogOptions` of model.py."""
 
     enabled: Enabled = "auto"
-    optional: list[str] = field(default_factory=list)
-    rules: list[KernelLogRule] = field(default_factory=list)
+    optional: list[str] = field(factory=list)
+    rules: list[KernelLogRule] = field(factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(Record, kw_only=True):
     """`Selector` of model.py."""
 
-    facts: dict[str, list[str]] = field(default_factory=dict)
+    facts: dict[str, list[str]] = field(factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match(Selector):
+class Match(Selector, kw_only=True):
     """`Match` of model.py."""
 
-    exclude: list[Selector] = field(default_factory=list)
+    exclude: list[Selector] = field(factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthRule:
+class HealthRule(Record, kw_only=True):
     """`HealthRule` of model.py."""
 
-    match: Match = field(default_factory=Match)
+    match: Match = field(factory=Match)
     optional: bool = False
-    source: list[str] = field(default_factory=list)
-    reason: list[str] = field(default_factory=list)
-    value: list[str] = field(default_factory=list)
+    source: list[str] = field(factory=list)
+    reason: list[str] = field(factory=list)
+    value: list[str] = field(factory=list)
     action: Action | None = None
     after: float | None = None
     hold: float | None = None
@@ -71,8 +66,7 @@ class HealthRule:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class External:
+class External(Record, kw_only=True):
     """`External` of model.py."""
 
     name: str
@@ -87,8 +81,7 @@ class External:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthOptions:
+class HealthOptions(Record, kw_only=True):
     """`HealthOptions` of model.py."""
 
     poll: float = 1.0
@@ -96,23 +89,22 @@ class HealthOptions:
     forget_after: float = 300.0
     breaker: bool = True
     flapping: bool = True
-    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
-    rules: list[HealthRule] = field(default_factory=list)
-    external: list[External] = field(default_factory=list)
+    kernel_log: KernelLogOptions = field(factory=KernelLogOptions)
+    rules: list[HealthRule] = field(factory=list)
+    external: list[External] = field(factory=list)
     amd_kfd: bool = False
     monitors: dict[str, str] = field(
-        default_factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
+        factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
     )
-    sources_off: list[str] = field(default_factory=list)
+    sources_off: list[str] = field(factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Record, kw_only=True):
     """`Ledger` of in_use.py."""
 
     enabled: bool = False
     ignore: list[str] = field(
-        default_factory=lambda: [
+        factory=lambda: [
             "nvidia-persiste*",
             "nv-hostengine",
             "dcgm*",
@@ -130,8 +122,7 @@ class Ledger:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
+class KubernetesOptions(Record, kw_only=True):
     """`KubernetesOptions` of model.py."""
 
     events: bool = True
@@ -139,24 +130,21 @@ class KubernetesOptions:
     nvidia_pause: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLabels:
+class NodeLabels(Record, kw_only=True):
     """`NodeLabels` of model.py."""
 
     write: LabelMethod = "none"
-    omit: list[str] = field(default_factory=list)
+    omit: list[str] = field(factory=list)
     feature_file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExporterOptions:
+class ExporterOptions(Record, kw_only=True):
     """`ExporterOptions` of model.py."""
 
     device_metrics: DeviceMetrics = "physical"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class Sharing(Record, kw_only=True):
     """`Sharing` of model.py."""
 
     strategy: Literal["time_slicing", "mps"] = "time_slicing"
@@ -165,8 +153,7 @@ class Sharing:
     refuses_more_than_one: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreStart:
+class PreStart(Record, kw_only=True):
     """`PreStart` of in_use.py."""
 
     occupied: Literal["refuse", "wait"] | None = None
@@ -177,36 +164,33 @@ class PreStart:
     is_on: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRule:
+class ResourceRule(Record, kw_only=True):
     """`ResourceRule` of model.py."""
 
-    match: Match = field(default_factory=Match)
+    match: Match = field(factory=Match)
     name: str | None = None
     optional: bool = False
     advertise: bool = True
-    sharing: Sharing = field(default_factory=Sharing)
+    sharing: Sharing = field(factory=Sharing)
     preferred: Preference | None = None
-    pre_start: PreStart = field(default_factory=PreStart)
+    pre_start: PreStart = field(factory=PreStart)
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Record, kw_only=True):
     """`Config` of model.py."""
 
     cdi_dir: Path = Path("/var/run/cdi")
-    scan: ScanOptions = field(default_factory=ScanOptions)
-    health: HealthOptions = field(default_factory=HealthOptions)
-    ledger: Ledger = field(default_factory=Ledger)
-    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
-    node_labels: NodeLabels = field(default_factory=NodeLabels)
-    exporter: ExporterOptions = field(default_factory=ExporterOptions)
-    resources: list[ResourceRule] = field(default_factory=list)
+    scan: ScanOptions = field(factory=ScanOptions)
+    health: HealthOptions = field(factory=HealthOptions)
+    ledger: Ledger = field(factory=Ledger)
+    kubernetes: KubernetesOptions = field(factory=KubernetesOptions)
+    node_labels: NodeLabels = field(factory=NodeLabels)
+    exporter: ExporterOptions = field(factory=ExporterOptions)
+    resources: list[ResourceRule] = field(factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VendorOptions:
+class VendorOptions(Record, kw_only=True):
     """`VendorOptions` of vendors.py."""
 
     enabled: Enabled = "auto"

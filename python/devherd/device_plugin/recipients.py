@@ -15,7 +15,6 @@ from devherd.device_plugin.snapshot import Snapshot
 from devherd.history import History
 from devherd.inventory import Allocations
 from devherd.kubelet.pod_resources import list_pods, parse
-from devherd.spool import listed
 
 PAUSES_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0)
 """Before each question about the same devices: the kubelet notes an allocation after Allocate has answered."""
@@ -31,7 +30,7 @@ class Recipients:
         self._socket = socket
         self._history = history
         self._snapshot = snapshot
-        self._ill = _ill(snapshot)
+        self._ill = snapshot.unhealthy_ids
         self._allocated: dict[tuple[str, ...], int] = {}
         """How often the kubelet was asked, by the ids of a container."""
         self._failed: dict[tuple[str, ...], int] = {}
@@ -46,7 +45,7 @@ class Recipients:
         """The list may have changed: ask who holds the devices that are Unhealthy now."""
         if snapshot is self._snapshot:
             return
-        before, self._ill, self._snapshot = self._ill, _ill(snapshot), snapshot
+        before, self._ill, self._snapshot = self._ill, snapshot.unhealthy_ids, snapshot
         for device_id in self._ill - before:
             self._ask_about(self._failed, (device_id,))
 
@@ -110,7 +109,3 @@ class Recipients:
             reasons=reasons,
             details={"namespace": namespace, "pod": pod, "container": container, "devices": " ".join(device_ids)},
         )
-
-
-def _ill(snapshot: Snapshot) -> set[str]:
-    return {listed_id for listed_id, device in listed(snapshot.resource) if device.reasons}

@@ -67,8 +67,6 @@ class Herd:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
     resources: list[spool_pb2.Offer] = field(default_factory=list)
-    version: int | None = None
-    """The version of the resources: equal ones have the same devices, facts and verdicts. None if it is not known."""
     states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
     scan: spool_pb2.ScanSummary | None = None
     children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
@@ -95,6 +93,8 @@ class Herd:
     """Who has which device open; None if the ledger is not kept."""
     served: Sequence[spool_pb2.Address] = ()
     """The exporter's addresses as it reports them; empty until its first report."""
+    version: int | None = None
+    """The version of the resources: equal ones have the same devices, facts and verdicts. None if it is not known."""
 
     def addresses(self) -> Sequence[spool_pb2.Address]:
         """The configured HTTP addresses and whether they are served; empty if that is unknown."""

@@ -4,12 +4,12 @@
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.proto import spool_pb2
+from devherd.records import Record
 from devherd.settings import Settings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -17,8 +17,7 @@ LEFT_OVER_CURE = "`devherd labels --remove` removes them, with the rights of dep
 """The cure where labels are left that this instance has no right to remove."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Record):
     """The server's address, and the directory with the token and the certificates."""
 
     host: str
@@ -30,7 +29,7 @@ class Access:
         """This pod's access; None outside a cluster, and in a pod without a service account's token."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         has_token = (SERVICE_ACCOUNT / "token").exists()
-        return cls(host, int(port)) if host and port.isdecimal() and has_token else None
+        return cls(host, int(port), SERVICE_ACCOUNT) if host and port.isdecimal() and has_token else None
 
     def namespace(self) -> str:
         """The pod's namespace; empty if its token has none."""

@@ -26,7 +26,7 @@ def conflicts(
     former: Mapping[DeviceKey, Collection[str]],
     has_ended: Callable[[str], bool],
 ) -> set[Conflict]:
-    """The conflicts of one look, of devices that are not shared.
+    """The conflicts of one look, of devices that are not shared. A process that was killed is left over in any case.
 
     `former`: the uids of pods that each device was given to before. `has_ended` is asked whether the kubelet has let go
     of a pod, by its uid; False if nobody knows.
@@ -36,7 +36,8 @@ def conflicts(
         holder = given_to.get(key, Given())
         pods = {one.place.pod_uid for one in processes} - {""}
         for one in processes:
-            reason = _reason(one.place.pod_uid, pods, holder, former.get(key, ()), has_ended)
+            uid = one.place.pod_uid
+            reason = LEFT_OVER if one.is_killed else _reason(uid, pods, holder, former.get(key, ()), has_ended)
             if reason:
                 found.add(Conflict(key, reason, one))
     return found

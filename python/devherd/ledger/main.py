@@ -163,7 +163,11 @@ def _finding(
     whose = f"of pod {pod}" if pod else "of no pod"
     has = f"process {process.pid} ({process.command}) {whose} has {nodes[process.number][1]} open"
     given_to = f"; the kubelet has given it to {', '.join(sorted(holder.pods))}" if holder.pods else ""
-    left = ", and the pod does not hold the device any more" if conflict.reason != HELD_ELSEWHERE else ""
+    left = ""
+    if process.is_killed:
+        left = ", was killed and does not end"
+    elif conflict.reason != HELD_ELSEWHERE:
+        left = ", and the pod does not hold the device any more"
     vendor, card, device = conflict.key
     return health_pb2.Finding(
         at=health_pb2.Target(vendor=vendor, card=card, device=device),

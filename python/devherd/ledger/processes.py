@@ -9,6 +9,7 @@ name for systemd as a path, `<slice>:cri-containerd:<id>`. The uid of a static p
 
 import os
 import re
+import signal
 import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -73,6 +74,8 @@ class Opened:
     command: str
     """As in /proc/<pid>/comm."""
     place: Place
+    is_killed: bool = False
+    """Whether it was killed and has not ended: it waits in the kernel, as for a device that does not answer."""
 
 
 def own_nodes(inventory: devices_pb2.Inventory, host_root: Path) -> dict[Number, tuple[DeviceKey, str]]:
@@ -167,9 +170,17 @@ def _process(pid: int, number: Number) -> Opened | None:
     try:
         name, after = _stat(pid)
         cgroup = (place / "cgroup").read_text(errors="replace")
+        status = (place / "status").read_text(errors="replace")
     except (OSError, IndexError):
         return None
-    return Opened(number, pid, after[19], name, place_of(cgroup))  # field 22 of proc_pid_stat(5)
+    # Field 22 of proc_pid_stat(5).
+    return Opened(number, pid, after[19], name, place_of(cgroup), is_killed=_is_killed(status))
+
+
+def _is_killed(status: str) -> bool:
+    """Whether SIGKILL is pending: masks of the thread and of the process, of which signal 1 is the lowest bit."""
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in masks)
 
 
 def _is_of_devherd(pid: int, supervisor: int) -> bool:

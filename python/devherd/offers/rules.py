@@ -6,7 +6,7 @@ The front ends decide how containers get devices: `device_plugin` is the kubelet
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from devherd._native import Device, NaturalKey, vendors
 from devherd.config.resolved import Config, facts_of, selects
@@ -43,7 +43,7 @@ def feasible_sharing(sharing: Sharing, device: Device) -> tuple[Sharing, str | N
     if sharing.replicas > MOST_BEFORE_VOLTA and _is_before_volta(attributes):
         capability = attributes["compute_capability"]
         text = f"MPS serves at most {MOST_BEFORE_VOLTA} clients on a GPU of compute capability {capability}"
-        return replace(sharing, replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
+        return sharing.but(replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
     return sharing, None
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -61,7 +61,8 @@ class Loader:
         self._looked_at = config.settings().config_seen
         chosen_from = config.settings().configurations
         self._watch = ConfigurationsWatch(chosen_from, config.settings()) if chosen_from else None
-        self._readers: set[int] = set()
+        self._readers: dict[str, int] = {}
+        """The last process of each program that has run."""
         self._pid = 0
         self._complaints = -1
         self._kill_at = 0.0
@@ -91,11 +92,11 @@ class Loader:
         """True if `tend` is to be called each second: a label chooses the file, or something is to be done later."""
         return self._watch is not None or bool(self._pid) or self._validate_at < float("inf")
 
-    def tend(self, readers: Collection[int]) -> None:
+    def tend(self, readers: Mapping[str, int]) -> None:
         """Called again and again. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
 
-        `readers` are the processes that read the configuration: a new one gets the current file. If a node label
-        chooses the file, another choice or other content is loaded at once.
+        `readers` are the processes that read the configuration, by program: one that follows another gets the current
+        file. If a node label chooses the file, another choice or other content is loaded at once.
         """
         if self._pid and time.monotonic() >= self._kill_at:
             log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
@@ -112,10 +113,10 @@ class Loader:
         elif not self._pid and time.monotonic() >= self._validate_at:
             self._start(counts=False)
             self._validates = bool(self._pid)
-        is_restarted = not self._readers.issuperset(readers)
+        is_restarted = any(self._readers.get(name, pid) != pid for name, pid in readers.items())
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
-        self._readers = set(readers)
+        self._readers.update(readers)
 
     def end(self) -> None:
         """Kill the process, so that it does not write: another instance may use the run directory soon."""

@@ -16,6 +16,7 @@ from supervisor.poller import PollPoller
 from devherd import _native
 from devherd.errors import UsageError
 from devherd.history import History
+from devherd.lean_imports import lean_imports
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, signals
@@ -156,7 +157,8 @@ class Options(ServerOptions):
         """Open the control socket without the warning about a missing password: its mode keeps others out."""
         handlers, self.logger.handlers = self.logger.handlers, []
         try:
-            super().openhttpservers(supervisord)
+            with lean_imports():
+                super().openhttpservers(supervisord)
         finally:
             self.logger.handlers = handlers
 

@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,12 +19,12 @@ from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS, NVML, temporary_directory
+from devherd.records import Record
 from devherd.settings import Settings
 from devherd.supervisor.sandbox import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Record, kw_only=True):
     """One child, `group:name` in supervisorctl, or, with `per_file`, one child for each spool file of a directory.
 
     To add a program, add one entry to `DEVHERD`.
@@ -57,8 +56,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
+class Programs(Record):
     """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
 
     children: tuple[Program, ...]

@@ -7,12 +7,12 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 
 from devherd import _native
+from devherd.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,7 @@ class Capability(IntEnum):
     SYSLOG = 34
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Record, kw_only=True):
     """Paths are files, or directories with everything below; missing paths give no access.
 
     A child can always read Python's own code, write /dev/null, and stat any file.
@@ -69,7 +68,7 @@ class Access:
     """True if it may look into other processes. Landlock forbids that: files, ports and signals are not restricted."""
     capabilities: tuple[Capability, ...] = ()
     """Capabilities that it keeps, if the supervisor has them."""
-    limits: Mapping[int, int] = field(default_factory=lambda: DEFAULT_LIMITS)
+    limits: Mapping[int, int] = DEFAULT_LIMITS
     """Upper limits, by RLIMIT_ number; lower limits of the supervisor stay."""
 
 

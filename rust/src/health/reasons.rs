@@ -314,7 +314,8 @@ pub static ELSEWHERE: &[About] = &[
             .undamped(),
             Meaning::warning(
                 "left-over-process",
-                "in two looks 10 s apart a process has the device open whose pod held it, and does not any more",
+                "in two looks 10 s apart a process has the device open whose pod held it and does not any more, or that was \
+                 killed and does not end, also in a pod that lives",
             )
             .undamped(),
         ],
