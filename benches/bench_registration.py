@@ -1,4 +1,4 @@
-"""Time until the kubelet knows: after a start, after its own restart, after a child's death, after a device failed.
+"""Time until the kubelet knows: after its own restart, after a child's death, after a device failed.
 
 Each time ends when the kubelet has the devices, a moment after Register was answered. The kubelet is the embedded one,
 one thread of Python in this process: its own CPU time is part of every figure, and shown.
@@ -28,8 +28,6 @@ class Times:
     """Seconds, one for each repeat."""
 
     floor: list[float] = field(default_factory=list)
-    start: list[float] = field(default_factory=list)
-    start_kubelet: list[float] = field(default_factory=list)
     restart: list[float] = field(default_factory=list)
     restart_kubelet: list[float] = field(default_factory=list)
     back: list[float] = field(default_factory=list)
@@ -46,8 +44,6 @@ async def main() -> None:
     for _ in range(ROUNDS):
         await one_round(times)
     timing("floor: exec of a bare grpcio plugin, one resource", times.floor)
-    timing("start of `devherd run` to all registered", times.start, "<= 300 ms", _over(times.start, times))
-    timing("  the kubelet's own CPU time in it", times.start_kubelet)
     timing("kubelet restarted at once, to all registered", times.restart, "<= 100 ms", _over(times.restart, times))
     timing("  the kubelet's own CPU time in it", times.restart_kubelet)
     timing(
@@ -61,7 +57,9 @@ async def one_round(times: Times) -> None:
     """Everything once, on a fresh node."""
     async with small_testbed() as herd:
         times.floor.append(await _exec_floor(herd))
-        await _start(herd, times)
+        mark = herd.kubelet.events.mark()
+        await herd.start_herd()
+        await all_types(herd, "list", mark)
         await asyncio.sleep(1)
         await _restart_kubelet(herd, times)
         await asyncio.sleep(1)
@@ -75,13 +73,6 @@ async def _exec_floor(herd: Testbed) -> float:
     mark, began = herd.kubelet.events.mark(), time.monotonic()
     with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare"):
         return (await herd.kubelet.events.wait("list", "example.com/bare", since=mark)).at - began
-
-
-async def _start(herd: Testbed, times: Times) -> None:
-    mark, cpu = herd.kubelet.events.mark(), time.process_time()
-    began = await herd.start_herd()
-    times.start.append(await all_types(herd, "list", mark) - began)
-    times.start_kubelet.append(time.process_time() - cpu)
 
 
 async def _restart_kubelet(herd: Testbed, times: Times) -> None:

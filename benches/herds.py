@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -53,21 +54,24 @@ class GoKubelet:
             while sum(1 for count in self.devices.values() if count) < resources:
                 await self._event()
 
-    async def allocate(self) -> None:
-        """Call Allocate once for each resource, for its first device."""
+    async def allocate(self) -> list[float]:
+        """Call Allocate once for each resource, for its first device; returns what each took, in seconds."""
         assert self._process.stdin is not None
+        took = []
         async with asyncio.timeout(_PATIENCE_SECONDS):
             for resource in list(self.devices):
                 self._process.stdin.write(f"allocate {resource}\n".encode())
-                while await self._event() != ("allocated", resource):
+                while (event := await self._event())["kind"] != "allocated" or event["resource"] != resource:
                     pass
+                took.append(float(event["seconds"]))
+        return took
 
-    async def _event(self) -> tuple[str, str]:
+    async def _event(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        event = json.loads(await self._process.stdout.readline())
+        event: dict[str, Any] = json.loads(await self._process.stdout.readline())
         if event["kind"] == "list":
             self.devices[event["resource"]] = event.get("devices", 0)
-        return event["kind"], event["resource"]
+        return event
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +79,7 @@ async def beside_go_kubelet(
     spec: str | NodeSpec = "fpga-8", config: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Testbed, GoKubelet]]:
     """A herd that is yet to be started, and a kubelet in a program of its own. Raises RuntimeError without Go."""
-    program = _go_kubelet()
+    program = go_program("kubelet")
     with directory() as path:
         made = Testbed(
             path, preset(spec) if isinstance(spec, str) else spec, _SIXTEEN_TYPES if config is None else config
@@ -93,12 +97,15 @@ async def beside_go_kubelet(
             await process.wait()
 
 
-def _go_kubelet() -> Path:
+@functools.cache
+def go_program(name: str) -> Path:
+    """The program `kubelet` or `plugin` of the folder `kubelet/`, compiled. Raises RuntimeError without Go."""
     go = shutil.which("go")
     if go is None:
-        raise RuntimeError("NOT MEASURED: needs Go, for a kubelet that is another program")
-    program = Path(__file__).parents[1] / ".tools/benches/kubelet"
-    subprocess.run([go, "build", "-mod=readonly", "-o", program], cwd=Path(__file__).with_name("kubelet"), check=True)
+        raise RuntimeError("NOT MEASURED: needs Go, for a kubelet, and a plugin, that are other programs")
+    program = Path(__file__).parents[1] / ".tools/benches" / name
+    command = [go, "build", "-mod=readonly", "-o", program, "." if name == "kubelet" else f"./{name}"]
+    subprocess.run(command, cwd=Path(__file__).with_name("kubelet"), check=True)
     return program
 
 

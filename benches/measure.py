@@ -26,15 +26,26 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+TABLE = "DEVHERD_BENCH_TABLE"
+"""The variable that names a file, to which each bench adds its figures: `all.py` prints it at the end."""
+
+
 def headline(title: str) -> None:
     """A bench's name."""
-    print(f"\n== {title} ==")
+    _show(f"\n== {title} ==")
 
 
 def figure(name: str, value: str, aim: str = "", against: str = "") -> None:
     """One line: what, how much, what was aimed at, and the ratio to a floor or peer."""
     notes = "; ".join(note for note in (f"aim {aim}" if aim else "", against) if note)
-    print(f"{name:<58} {value:>14}   {notes}".rstrip())
+    _show(f"{name:<58} {value:>14}   {notes}".rstrip())
+
+
+def _show(line: str) -> None:
+    print(line)
+    if table := os.environ.get(TABLE):
+        with Path(table).open("a", encoding="utf-8") as file:
+            print(line, file=file)
 
 
 def milliseconds(seconds: float) -> str:

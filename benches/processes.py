@@ -57,18 +57,19 @@ def _memory(frames: Iterable[tuple[int, bool]], sharers: Counter[int]) -> Memory
 def _frames(pid: int) -> Iterator[tuple[int, bool]]:
     """The page frames that a process has, 0 where they are hidden, and whether a file's page is in it."""
     with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
-        for start, end in _mappings(pid):
+        for start, end, _ in _mappings(pid):
             pagemap.seek(start // _PAGE * 8)
             entries = array("Q", pagemap.read((end - start) // _PAGE * 8))
             yield from ((entry & _FRAME, bool(entry & _OF_FILE)) for entry in entries if entry & _PRESENT)
 
 
-def _mappings(pid: int) -> Iterator[tuple[int, int]]:
-    """Start and end of what is mapped; not the kernel's own page at the end of the address space."""
+def _mappings(pid: int) -> Iterator[tuple[int, int, str]]:
+    """Start, end and file name of what is mapped; not the kernel's own page at the end of the address space."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        start, end = (int(text, 16) for text in line.split()[0].split("-"))
-        if not line.endswith("[vsyscall]"):
-            yield start, end
+        place, _, _, _, _, *file = line.split(maxsplit=5)
+        start, end = (int(text, 16) for text in place.split("-"))
+        if file != ["[vsyscall]"]:
+            yield start, end, "" if not file or file[0].startswith("[") else Path(file[0]).name
 
 
 def _counted_by_the_kernel(pid: int) -> Memory:
@@ -84,16 +85,29 @@ def own_bytes(pid: int) -> int:
     return _kibibytes(rollup, "Private_Clean") + _kibibytes(rollup, "Private_Dirty")
 
 
-def own_bytes_by_mapping(pid: int) -> dict[str, int]:
-    """The same, by what is mapped: a file's name, `[heap]`, `[stack]`, or `[anonymous]` (Python's arenas, threads)."""
-    sizes: dict[str, int] = {}
-    name = ""
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        if mapping := re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)", line):
-            name = Path(mapping[1]).name or "[anonymous]"
-        elif private := re.match(r"Private_(?:Clean|Dirty):\s+(\d+) kB", line):
-            sizes[name] = sizes.get(name, 0) + int(private[1]) * 1024
-    return {name: size for name, size in sizes.items() if size}
+def by_mapping(pids: Iterable[int]) -> list[dict[tuple[str, bool], float]]:
+    """Of each process the bytes by what is mapped, and whether no other of the processes has them.
+
+    As `memory_of` counts them. What is mapped is a file's name, also of its pages that were written to; "" is memory of
+    no file: heap, arenas, stacks. Page frames are for root to see: for others it is empty.
+    """
+    named = [{frame: name for frame, name in _named_frames(pid) if frame} for pid in pids]
+    sharers = Counter(frame for of_one in named for frame in of_one)
+    sizes: list[dict[tuple[str, bool], float]] = []
+    for of_one in named:
+        sizes.append({})
+        for frame, name in of_one.items():
+            key = name, sharers[frame] == 1
+            sizes[-1][key] = sizes[-1].get(key, 0) + _PAGE / sharers[frame]
+    return sizes
+
+
+def _named_frames(pid: int) -> Iterator[tuple[int, str]]:
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+        for start, end, name in _mappings(pid):
+            pagemap.seek(start // _PAGE * 8)
+            entries = array("Q", pagemap.read((end - start) // _PAGE * 8))
+            yield from ((entry & _FRAME, name) for entry in entries if entry & _PRESENT)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -4,7 +4,7 @@
 //	kubelet KUBELET_DIR
 //
 // It prints one JSON object a line: {"kind": "list", "resource": NAME, "devices": COUNT} for each list that a plugin sends,
-// {"kind": "allocated", "resource": NAME} for each answer to Allocate. A line `allocate NAME` on stdin calls Allocate for the
+// {"kind": "allocated", "resource": NAME, "seconds": TIME} for each answer to Allocate. A line `allocate NAME` on stdin calls Allocate for the
 // first device of the resource. It ends with stdin.
 package main
 
@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,9 +27,10 @@ import (
 )
 
 type event struct {
-	Kind     string `json:"kind"`
-	Resource string `json:"resource"`
-	Devices  int    `json:"devices,omitempty"`
+	Kind     string  `json:"kind"`
+	Resource string  `json:"resource"`
+	Devices  int     `json:"devices,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"`
 }
 
 type resource struct {
@@ -97,11 +99,11 @@ func (k *kubelet) watch(name, socket string) {
 	defer connection.Close()
 	plugin := deviceplugin.NewDevicePluginClient(connection)
 	if _, err := plugin.GetDevicePluginOptions(context.Background(), &deviceplugin.Empty{}); err != nil {
-		fail(fmt.Errorf("GetDevicePluginOptions of %s: %w", name, err))
+		return // the plugin has ended
 	}
 	stream, err := plugin.ListAndWatch(context.Background(), &deviceplugin.Empty{})
 	if err != nil {
-		fail(fmt.Errorf("ListAndWatch of %s: %w", name, err))
+		return
 	}
 	for {
 		list, err := stream.Recv()
@@ -129,10 +131,11 @@ func (k *kubelet) allocate(name string) {
 	request := &deviceplugin.AllocateRequest{
 		ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: of.devices[:1]}},
 	}
+	began := time.Now()
 	if _, err := of.plugin.Allocate(context.Background(), request); err != nil {
 		fail(fmt.Errorf("Allocate of %s: %w", name, err))
 	}
-	k.say(event{Kind: "allocated", Resource: name})
+	k.say(event{Kind: "allocated", Resource: name, Seconds: time.Since(began).Seconds()})
 }
 
 // List has no pods.
