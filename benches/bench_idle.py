@@ -1,31 +1,84 @@
-"""The cost of an idle herd of 64 FPGA ports: CPU time and wake-ups of each process."""
+"""The cost of an idle herd: CPU time, wake-ups and system calls of each process a second, and two floors.
+
+python bench_idle.py [SECONDS]
+"""
 
 import asyncio
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import bare_plugin
 from herds import small_testbed
 from measure import figure, headline, use_byte_code
 from processes import cpu_seconds, wake_ups
 
+from devherd_sim.node.intel_fpga import AFU_IDS
+from devherd_sim.node.presets import preset
+from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 5.0
 SECONDS = 20.0
-BARE = "one bare grpcio plugin"
+TRACED_SECONDS = 10.0
+BARE = "floor: a bare grpc.aio server with an open stream"
+SLEEPER = "floor: Python that sleeps a second at a time"
+_SLEEP = [sys.executable, "-c", "import time\nwhile True: time.sleep(1)"]
 
 
-async def main() -> None:
+@dataclass(frozen=True)
+class Node:
+    """A node, its devices, and the most that its herd is to take of a core."""
+
+    title: str
+    spec: NodeSpec
+    devices: int
+    aim: str
+
+
+NODES = (
+    Node("8 FPGA cards, one resource", NodeSpec(fpga=[FpgaSpec(cards=8, afu_ids=AFU_IDS[:1])]), 8, "<= 0.20%"),
+    Node("64 FPGA ports (preset fpga-dense: 32 cards of 2 ports)", preset("fpga-dense"), 64, "<= 0.25%"),
+    Node("1 024 FPGA cards", NodeSpec(fpga=[FpgaSpec(cards=1024)]), 1024, "<= 1.00%"),
+)
+
+
+async def main(seconds: float) -> None:
     """Print the figures."""
-    headline(f"{SECONDS:.0f} idle seconds with 64 devices (preset fpga-dense: 32 cards of 2 ports)")
     use_byte_code()
-    async with small_testbed("fpga-dense", {}) as herd:
-        with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as peer:
-            await herd.kubelet.events.wait("list", "example.com/bare")
-            await herd.start_herd()
-            await herd.kubelet.events.until(lambda: _devices(herd) == 64, within=30, what="64 devices")
-            await asyncio.sleep(SETTLE_SECONDS)
-            _print(await _watch(_processes(herd) | {BARE: peer.pid}))
+    for node in NODES:
+        headline(f"{seconds:.0f} idle seconds: {node.title}")
+        async with small_testbed(node.spec, REAL_HOST) as herd:
+            with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as bare, _sleeper() as sleeper:
+                await herd.kubelet.events.wait("list", "example.com/bare")
+                await herd.start_herd()
+                there = lambda: _devices(herd) == node.devices  # noqa: B023, E731 - called before the next node
+                await herd.kubelet.events.until(there, within=30, what=f"{node.devices} devices")
+                await asyncio.sleep(SETTLE_SECONDS)
+                pids = _processes(herd) | {BARE: bare.pid, SLEEPER: sleeper.pid}
+                _print(await _watch(pids, seconds), await _traced(pids), node.aim)
+
+
+REAL_HOST: dict[str, Any] = {"scan": {"period": "30s"}}
+"""As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
+
+
+@contextlib.contextmanager
+def _sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(_SLEEP)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _devices(herd: Testbed) -> int:
@@ -45,26 +98,55 @@ class Rate:
     woken: float
 
 
-async def _watch(pids: dict[str, int]) -> dict[str, Rate]:
+async def _watch(pids: dict[str, int], seconds: float) -> dict[str, Rate]:
     before = {name: Rate(cpu_seconds(pid), wake_ups(pid)) for name, pid in pids.items()}
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(seconds)
     after = {name: Rate(cpu_seconds(pid), wake_ups(pid)) for name, pid in pids.items()}
     return {
-        name: Rate((now.cpu - before[name].cpu) / SECONDS, (now.woken - before[name].woken) / SECONDS)
+        name: Rate((now.cpu - before[name].cpu) / seconds, (now.woken - before[name].woken) / seconds)
         for name, now in after.items()
     }
 
 
-def _print(rates: dict[str, Rate]) -> None:
-    peer = rates.pop(BARE)
-    cpu, woken = sum(rate.cpu for rate in rates.values()), sum(rate.woken for rate in rates.values())
-    figure(
-        "the whole herd", f"{cpu:.2%}", "<= 0.50% of a core", f"{woken:.1f} wake-ups/s; {cpu / peer.cpu:.1f}x {BARE}"
-    )
-    for name, rate in sorted(rates.items(), key=lambda named: -named[1].cpu):
-        figure(f"  {name[:50]}", f"{rate.cpu:.3%}", "", f"{rate.woken:.1f} wake-ups/s")
-    figure(f"  peer: {BARE}", f"{peer.cpu:.3%}", "", f"{peer.woken:.1f} wake-ups/s")
+async def _traced(pids: dict[str, int]) -> dict[str, float] | None:
+    """System calls of each process a second, by strace, which makes them slower; None without it."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return None
+    with tempfile.TemporaryDirectory() as directory:
+        summaries = {name: Path(directory, str(pid)) for name, pid in pids.items()}
+        tracers = [
+            await asyncio.create_subprocess_exec(
+                strace, "-f", "-c", "-o", summaries[name], "-p", str(pid), stderr=subprocess.DEVNULL
+            )
+            for name, pid in pids.items()
+        ]
+        await asyncio.sleep(TRACED_SECONDS)
+        for tracer in tracers:
+            tracer.send_signal(signal.SIGINT)
+            await tracer.wait()
+        return {name: _total(summary.read_text()) / TRACED_SECONDS for name, summary in summaries.items()}
+
+
+def _total(summary: str) -> int:
+    total = re.search(r"^100\.00\s+\S+\s+\d*\s+(\d+)\s+(?:\d+\s+)?total$", summary, re.MULTILINE)
+    return int(total[1]) if total else 0
+
+
+def _print(rates: dict[str, Rate], calls: dict[str, float] | None, aim: str) -> None:
+    herd = {name: rate for name, rate in rates.items() if name not in (BARE, SLEEPER)}
+    cpu, woken = sum(rate.cpu for rate in herd.values()), sum(rate.woken for rate in herd.values())
+    times = f"{cpu / rates[BARE].cpu:.1f}x a bare server" if rates[BARE].cpu else ""
+    all_calls = None if calls is None else sum(calls[name] for name in herd)
+    figure("the whole herd", f"{cpu:.2%}", f"{aim} of a core", f"{_rates(woken, all_calls)}; {times}")
+    for name in [*sorted(herd, key=lambda name: -herd[name].cpu), BARE, SLEEPER]:
+        figure(f"  {name[:50]}", f"{rates[name].cpu:.3%}", "", _rates(rates[name].woken, calls and calls[name]))
+
+
+def _rates(woken: float, calls: float | None) -> str:
+    traced = "system calls NOT COUNTED: needs strace" if calls is None else f"{calls:6.1f} system calls/s"
+    return f"{woken:5.1f} wake-ups/s, {traced}"
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS))

@@ -39,18 +39,24 @@ findings of a device, and why they have not ended.
 `health.sources` switches sources off: `health: {sources: {rdma-errors: false}}`. Those of scans and of operators'
 commands cannot be switched off.
 
-A poll happens each `health.poll`, by default each second. Not every source reads at every poll:
+A poll happens each `health.poll`, by default each second; where nothing is to be read before, and nothing is held
+against a device, up to five seconds later. Not every source reads at every poll:
 
 | read | sources |
 | --- | --- |
-| each poll | small files that can make a device Unhealthy |
+| each poll | error registers that can make a device Unhealthy |
+| each fifth poll | states that last for seconds; findings' files and dumps, which inotify and events report as well |
 | each tenth poll | reads that may wake a device or block, that only warn, or that an event reports as well |
 | less often | reads that keep the card's firmware busy |
 | at once | what a kernel event or a record of the kernel log names |
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
-Reads that are not due at each poll are spread over the cards. A file with a finding is read at each poll until the
-finding ends.
+Reads that are not due at each poll are spread over the cards where there are more than 64. A file with a finding is
+read at each poll until the finding ends.
+
+Devices are looked for at each event of the kernel, and each `scan.period`: by default each 30 s where the kernel
+reports what happens to devices and all of them are well, otherwise each 5 s. What an FPGA's port has loaded, which no
+event reports, is read each 5 s in any case.
 
 Conditions end after several good polls, events as listed below. For a vendor's monitor each answer counts as one poll.
 "A restart" is short for: its driver is bound again, the device is removed and added again, or the node reboots.

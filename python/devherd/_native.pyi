@@ -472,6 +472,12 @@ class Scanner:
     def poll_named(self, named: Sequence[str], paths: bool, beat: Callable[[], object] | None = None) -> list[Look]:
         """Look, between regular polls, at the cards at these places of sysfs; on wish at all nodes and other paths."""
 
+    def are_as_found(self, beat: Callable[[], object] | None = None) -> bool:
+        """Whether each device is as the last scan has found it, where no event would report another."""
+
+    def pause(self) -> int:
+        """Seconds until a regular poll has something to look at: 1 to 5."""
+
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
     def device_dumps(self, beat: Callable[[], object] | None = None) -> list[tuple[str, Finding]]:

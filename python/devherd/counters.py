@@ -46,6 +46,8 @@ class Counters:
         self._series: dict[tuple[str, tuple[str, ...]], spool_pb2.Series] = {}
         self.changed = False
         """True if there are unwritten counts; the writer resets it."""
+        self.has_counted = False
+        """The same, for counters alone."""
         metric_of = {metric.name: metric for metric in metrics}
         for series in kept:
             metric = metric_of.get(series.metric)
@@ -59,7 +61,7 @@ class Counters:
     def add(self, metric: Counter, *labels: str, amount: int = 1) -> None:
         """Add to a series; an amount of 0 creates it."""
         self._of(metric, labels).total += amount
-        self.changed = True
+        self.changed = self.has_counted = True
 
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         """Add a value to its bucket."""

@@ -13,7 +13,7 @@ from devherd.config.model import Config
 from devherd.config.values import parse_duration
 
 CONTRACT_EXAMPLE = """
-scan: {period: 5s, events: true, probe_timeout: 2s}
+scan: {events: true, probe_timeout: 2s}
 health:
   poll: 1s
   recover_after: 3
@@ -50,7 +50,7 @@ def test_an_empty_file_is_a_valid_configuration_with_the_documented_defaults(tmp
     loaded = load_text(tmp_path, "")
 
     assert loaded.model_dump() == Config().model_dump()
-    assert (loaded.scan.period, loaded.scan.probe_timeout, loaded.health.poll) == (5.0, 2.0, 1.0)
+    assert (loaded.scan.period, loaded.scan.probe_timeout, loaded.health.poll) == (None, 2.0, 1.0)
     assert loaded.listen == "127.0.0.1:9478"
 
 

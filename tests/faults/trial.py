@@ -106,7 +106,7 @@ class Trial(Testbed):
         while open_now != open_before or not open_now:
             demand(time.monotonic() < deadline, f"the scanner has {open_now} files of the node open")
             await asyncio.sleep(_TWO_POLLS_SECONDS)
-            open_before, open_now = open_now, files_open_below(self.inside.host_root, self.pid("scanner"))
+            open_before, open_now = open_now, files_open_below(self.inside.host_root / "sys", self.pid("scanner"))
 
     async def before(self) -> None:
         """Remember how things are, and let a random time pass."""

@@ -137,7 +137,7 @@ def test_a_pod_that_does_not_see_the_host_s_processes_makes_no_statement(tmp_pat
 def test_the_source_can_be_switched_off_and_what_it_found_is_gone_at_once(tmp_path, monkeypatch):
     """Where a virtual machine that owns the switches runs the fabric manager."""
     host = Host(tmp_path, monkeypatch, gpus=2, model="a100").start().stop()
-    assert host.after(60) == [NO_FABRIC] * 2
+    assert host.after(120) == [NO_FABRIC] * 2
     host.pipeline.reconfigure(host.config(sources={"fabric-manager": False}))
     assert host.after(polls=1) == [FINE] * 2
     assert host.after(60) == [FINE] * 2

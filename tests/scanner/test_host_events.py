@@ -87,6 +87,22 @@ def test_an_event_of_this_machines_kernel_wakes_the_wait():
             pass
         provoke_event()
         assert events.wait(5)
+        assert events.are_reported
+
+
+def test_what_nobody_reports_is_looked_for_by_rescans(tmp_path, monkeypatch):
+    """By hand done to a simulated node, in a user namespace, without inotify, in a directory that cannot be watched."""
+    (tmp_path / "file").touch()
+    with HostEvents.of_host(tmp_path) as events:
+        assert not events.are_reported
+    with HostEvents.of_host(None) as events:
+        events.watch([str(tmp_path / "file")])
+        assert not events.are_reported
+    with HostEvents() as events:
+        assert not events.are_reported
+    monkeypatch.setattr("devherd.scanner.host_events.is_in_user_namespace", lambda: True)
+    with HostEvents.of_host(None) as events:
+        assert not events.are_reported
 
 
 def provoke_event() -> None:

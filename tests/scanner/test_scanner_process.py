@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from not_tested import not_tested
+from test_host_events import provoke_event
 
 from devherd import counters, spool
 from devherd.config.loader import load
@@ -137,6 +139,50 @@ def test_a_resource_of_which_nothing_is_there_is_logged_once_and_not_with_each_s
     assert times() == 1
     (scanner.host / "dev/x").unlink()
     scanner.until(lambda: times() == 2)
+
+
+def test_where_the_kernel_reports_changes_a_host_on_which_all_is_well_is_scanned_each_half_minute(scanner):
+    """Each five seconds while something is not well; and at once at an event of the kernel."""
+    (scanner.host / ".devherd-simulated-node").unlink()
+    (scanner.host / "dev/kvm").touch()
+    scanner.configure("generic: [{name: devic.es/kvm, groups: [{paths: [{path: /dev/kvm, type: Mount}]}]}]\n")
+    scanner.start()
+    scanner.until(lambda: scanned(scanner).period_seconds > 0)
+    if "no inotify" in scanner.log.read_text():
+        not_tested("what inotify reports: no instance of it is left on this machine")
+    scanner.until(lambda: scanned(scanner).period_seconds == 30)
+    before = scanned(scanner).monotonic_seconds
+
+    provoke_event()
+    scanner.until(lambda: scanned(scanner).monotonic_seconds > before)
+
+    (scanner.host / "dev/kvm").unlink()
+    scanner.until(lambda: all(reasons(scanner)) and scanned(scanner).period_seconds == 5)
+
+
+def scanned(scanner: ScannerProcess) -> spool_pb2.ScanSummary:
+    """What the scanner has written about its last scan."""
+    return spool.read_or_empty(scanner.run_dir / "scan.pb", spool_pb2.ScanSummary)
+
+
+def test_polls_that_find_nothing_write_no_file(scanner):
+    """But how long they took, each ten seconds."""
+    (scanner.host / "dev/kvm").touch()
+    scanner.configure(KVM + SLOW_SCAN)
+    scanner.start()
+    scanner.until(lambda: reasons(scanner) == [[], []] and scanner.counted(counters.SCANS, "generic") > 0)
+    time.sleep(1.2)  # what was counted meanwhile is written
+    before = written(scanner.run_dir)
+    time.sleep(2)  # forty polls
+    assert written(scanner.run_dir) == before
+
+    assert scanner.signal(signal.SIGTERM) == 0
+    assert scanner.counted(counters.POLL_DURATION) > 0
+
+
+def written(directory: Path) -> dict[str, int]:
+    """When each file was written."""
+    return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
 
 
 def test_without_events_the_periodic_rescan_sees_everything(scanner):

@@ -50,6 +50,10 @@ class Watched:
                     return list(device.reasons)
         return None
 
+    def resources(self) -> list[tuple[str, spool_pb2.Resource]]:
+        """All resources by key."""
+        return list(spool.read_all(self._resources, spool_pb2.Resource))
+
     def until(self, condition) -> float:
         """Seconds until something is so."""
         began = time.monotonic()
@@ -90,6 +94,15 @@ def test_a_change_in_sysfs_is_seen_at_its_uevent_and_not_before(watched, action)
     assert watched.is_unaware(["gone"])
     watched.node.uevents.send(action, entry.parent / target)
     watched.until(lambda: watched.reasons() == [])
+
+
+def test_what_somebody_loads_into_a_port_without_an_event_is_seen_within_seconds(watched):
+    """The kernel sends none when a port is programmed; the next rescan is a minute away."""
+    [(before, _)] = watched.resources()
+    [file] = (watched.node.root / "sys/devices").glob(f"**/{PORT}/afu_id")
+    file.write_text("f7df405cbd7acf7222f144b0b93acd18\n")
+    watched.until(lambda: [name for name, _ in watched.resources()] != [before])
+    assert watched.reasons() == []
 
 
 def test_a_card_that_comes_goes_and_comes_again_is_seen_each_time(watched):

@@ -1,6 +1,7 @@
 """What the service manager learns of a start and of a life."""
 
 import contextlib
+import math
 import signal
 import socket
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from instance import until
+
+from devherd.supervisor.service_manager import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -61,6 +64,14 @@ def test_the_watchdog_hears_from_the_loop_as_long_as_it_goes_round(instance, man
     instance.process.send_signal(signal.SIGCONT)
     manager.settimeout(30)
     assert manager.recv(200) == b"WATCHDOG=1"
+
+
+@pytest.mark.parametrize(("limit", "beat"), [("4000000", 2.0), ("30000000", 15.0), ("", math.inf)])
+def test_the_loop_goes_round_twice_in_the_time_after_which_the_watchdog_acts(limit, beat, monkeypatch):
+    """As sd_watchdog_enabled(3) recommends, however little there is to do."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+    monkeypatch.setenv("WATCHDOG_USEC", limit)
+    assert ServiceManager().beat_seconds == beat
 
 
 def test_a_service_manager_that_is_gone_is_no_reason_not_to_run(instance, directory, monkeypatch):

@@ -301,7 +301,7 @@ class HealthOptions(Section):
     """How health is polled and judged, and how long a vanished device stays listed."""
 
     poll: Duration = 1.0
-    """Time between two polls of the health of devices."""
+    """Time between two polls of the health of devices; up to 5 s where nothing is to be looked at before."""
     recover_after: Annotated[Count, Field(ge=1)] = 3
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
@@ -363,8 +363,10 @@ class HealthOptions(Section):
 class ScanOptions(Section):
     """How often the host is scanned, and the time limit of a probe."""
 
-    period: Duration = 5.0
-    """Time between two scans of the host without events."""
+    period: Duration | None = None
+    """Time between two scans of the host without events. By default 30 s where the kernel reports what happens to
+    devices and all of them are well, 5 s otherwise.
+    """
     events: Switch = True
     """Whether events of the kernel and changes in /dev start a scan at once; otherwise scans are periodic only."""
     probe_timeout: ProbeTimeout = 2.0

@@ -18,7 +18,7 @@ DeviceMetrics = Literal["all", "physical", "faults", "none"]
 class ScanOptions(Record, kw_only=True):
     """`ScanOptions` of model.py."""
 
-    period: float = 5.0
+    period: float | None = None
     events: bool = True
     probe_timeout: float = 2.0
 

@@ -18,7 +18,7 @@ from devherd.kubelet import endpoint
 from devherd.kubelet.endpoint import Endpoint, Identity, prefix
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import Kubelet
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, YIELD, Child
+from devherd.process import BEAT_PERIOD_SECONDS, LIVELY_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
 from devherd.text import duration
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def main(child: Child) -> int:
 
 
 class ResourceChild:
-    """Two tasks: one beats and looks once a second, the other keeps the resource registered."""
+    """Two tasks: one beats and looks at times, the other keeps the resource registered."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -52,6 +52,8 @@ class ResourceChild:
         self._recipients: Recipients | None = None
         self._stopped = asyncio.Event()
         self._is_outgrown = False
+        self._look_at = self._lively_until = 0.0
+        """Monotonic seconds: of the next look if no event comes, and until when each beat looks."""
 
     async def run(self) -> int:
         """Run until SIGTERM, or until a new sandbox is needed; returns the exit code.
@@ -64,7 +66,7 @@ class ResourceChild:
         yields = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(YIELD, yields.set)
         directories = {self._resource.path.parent, self._kubelet.path.parent, self._kubelet.directory}
-        with Watch(directories, self._concerns, self._look) as watch:
+        with Watch(directories, self._concerns, self._look_at_event) as watch:
             async with asyncio.TaskGroup() as tasks:
                 work = [
                     tasks.create_task(self._beat(watch)),
@@ -80,11 +82,23 @@ class ResourceChild:
     async def _beat(self, watch: Watch) -> None:
         while True:
             self._child.beat()
-            watch.add_missing()
-            self._look()
+            now = time.monotonic()
+            looks = now >= self._look_at or self._is_lively(watch)
+            if looks:
+                watch.add_missing()
+                self._look()
             if self._state is not None:
-                self._state.keep()
+                self._state.keep(restores=looks)
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
+
+    def _is_lively(self, watch: Watch) -> bool:
+        """True if something happens, or if events are not reported."""
+        is_settled = self._registrar is not None and self._registrar.is_settled
+        return not is_settled or watch.is_blind or time.monotonic() < self._lively_until
+
+    def _look_at_event(self) -> None:
+        self._lively_until = time.monotonic() + LIVELY_SECONDS
+        self._look()
 
     async def _keep_registered(self) -> None:
         await self._resource.loaded()
@@ -117,6 +131,7 @@ class ResourceChild:
             await asyncio.Event().wait()
 
     def _look(self) -> None:
+        self._look_at = time.monotonic() + LOOK_PERIOD_SECONDS
         if self._child.is_yielding:
             self._resource.look()
             if self._resource.is_gone:
@@ -173,6 +188,11 @@ class Registrar:
                 await self._predecessor.stop()
             self._state.is_not_registered("stopped")
             self._state.keep()
+
+    @property
+    def is_settled(self) -> bool:
+        """True while the kubelet watches the current server, and no other is beside it."""
+        return self._current is not None and self._current.is_registered and not self._is_yielding
 
     async def yields(self) -> Generation | None:
         """The generation that can be handed over, and is the last one; None if none is registered."""

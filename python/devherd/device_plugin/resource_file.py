@@ -106,6 +106,11 @@ class Watch:
         self._watch = _open()
         self._complaint = ""
 
+    @property
+    def is_blind(self) -> bool:
+        """True if a directory is missing or cannot be watched, so that not every change is reported."""
+        return self._watch is None or bool(self._missing)
+
     def __enter__(self) -> Self:
         if self._watch is not None:
             asyncio.get_running_loop().add_reader(self._watch.fileno(), self._drain)

@@ -114,12 +114,15 @@ class State:
             self._message.sent_version = sent
             self._write()
 
-    def keep(self) -> None:
-        """Write new events and counters, retry a failed write and restore a removed file; called once a second."""
+    def keep(self, *, restores: bool = True) -> None:
+        """Write new events and counters, and retry a failed write; called once a second.
+
+        With `restores`, write a removed file again.
+        """
         if self._is_frozen:
             return
         self.history.keep()
-        if self._is_unwritten or self.counters.changed or not self._path.exists():
+        if self._is_unwritten or self.counters.changed or (restores and not self._path.exists()):
             self._write()
 
     def _write(self) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from devherd import _native
 from devherd.config.host import is_simulated
 from devherd.doctor.line import Line, ok, problem, warning
+from devherd.scanner.host_events import is_in_user_namespace
 
 TOPIC = "notifications"
 _FEW_INSTANCES = 128
 """Limit for each user, shared with the kubelet and the runtime; devherd needs one a process."""
 _KOBJECT_UEVENT, _KERNEL = 15, 1
-_ALL_USERS = 2**32 - 1
 _MOST_NAMED = 3
 
 
@@ -39,7 +39,7 @@ def look(host_root: Path) -> Notifications:
         inotify=_inotify(),
         inotify_instances=int(instances) if instances.isdecimal() else 0,
         uevents=_uevents(),
-        is_user_namespace=_users(_text(Path("/proc/self/uid_map"))) < _ALL_USERS,
+        is_user_namespace=is_in_user_namespace(),
         kernel_log=_kernel_log(host_root / "dev/kmsg"),
         restricts_kernel_log=_text(Path("/proc/sys/kernel/dmesg_restrict")) == "1",
         hidden_interfaces=_hidden_interfaces(host_root, {name for _, name in socket.if_nameindex()}),
@@ -121,10 +121,6 @@ def _hidden_interfaces(host_root: Path, own: set[str]) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(name for name in names if name not in own)
-
-
-def _users(uid_map: str) -> int:
-    return max((int(row.split()[2]) for row in uid_map.splitlines() if len(row.split()) == 3), default=_ALL_USERS)
 
 
 def _text(path: Path) -> str:

@@ -14,7 +14,16 @@ from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.kubelet.pod_resources import PodResources
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, SLEEPS, Child, hand_sockets, take_reloads, take_sockets
+from devherd.process import (
+    BEAT_PERIOD_SECONDS,
+    LOOK_PERIOD_SECONDS,
+    RENEW,
+    SLEEPS,
+    Child,
+    hand_sockets,
+    take_reloads,
+    take_sockets,
+)
 from devherd.proto import spool_pb2
 
 if TYPE_CHECKING:
@@ -47,6 +56,7 @@ class Exporter:
         self._sleep_after_seconds = 0.0
         self._stopped = asyncio.Event()
         self._exit_code = 0
+        self._written: list[spool_pb2.Address] | None = None
         self._complaint = ""
 
     async def run(self) -> int:
@@ -74,15 +84,19 @@ class Exporter:
         self._stopped.set()
 
     async def _beat(self) -> None:
+        looks_at = 0.0
         while True:
-            if self._child.has_outgrown_its_sandbox():
-                self._end(RENEW)
             self._child.beat()
             if self._web is None:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()
-            self._write_addresses()
+            addresses, now = self._listener.addresses(), time.monotonic()
+            if now >= looks_at or addresses != self._written:
+                if self._child.has_outgrown_its_sandbox():
+                    self._end(RENEW)
+                self._write(addresses)
+                looks_at = now + LOOK_PERIOD_SECONDS
             if self._may_sleep():
                 await self._sleep()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
@@ -108,14 +122,15 @@ class Exporter:
             await asyncio.sleep(LAST_ANSWER_SECONDS)
         self._end(SLEEPS)
 
-    def _write_addresses(self) -> None:
+    def _write(self, addresses: list[spool_pb2.Address]) -> None:
         """Write the served addresses to the run directory; restores the file if it was removed."""
         if self._web is None:
             return
         try:
             file = self._child.settings.served_file
             file.parent.mkdir(mode=0o700, exist_ok=True)
-            spool.write(file, spool_pb2.Addresses(addresses=self._listener.addresses()))
+            spool.write(file, spool_pb2.Addresses(addresses=addresses))
+            self._written = addresses
         except OSError as error:  # a full disk: the next beat tries again
             log.debug("cannot write %s: %s", self._child.settings.served_file, error)
 

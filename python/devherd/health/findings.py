@@ -157,9 +157,12 @@ class FindingsFiles:
         self._directory = directory
         self._known: dict[str, tuple[Identity | None, health_pb2.Findings]] = {}
         """By source: the version of its file that was read last (None after a removal), and its findings."""
+        self._looked_for: frozenset[str] = frozenset()
 
-    def read(self, sources: Collection[str], now: Now) -> dict[str, health_pb2.Findings]:
+    def read(self, sources: Collection[str], now: Now, *, looks: bool = True) -> dict[str, health_pb2.Findings]:
         """The findings of these sources, by source; without those that have reported nothing in this boot.
+
+        Without `looks`, nothing has happened to the files since the last call.
 
         A source whose file cannot be read, or was removed, has failed: it takes nothing back. An operator's word is the
         file itself, and goes with it.
@@ -167,8 +170,9 @@ class FindingsFiles:
         if self._directory is None:
             return {}
         self._known = {source: known for source, known in self._known.items() if source in sources}
-        for source in sources:
+        for source in sources if looks else self._looked_for.symmetric_difference(sources).intersection(sources):
             self._read(self._directory, source)
+        self._looked_for = frozenset(sources)
         known = {source: self._known[source][1] for source in sources if source in self._known}
         return {source: findings for source, findings in known.items() if findings.boot_id in {"", now.boot_id}}
 
@@ -198,10 +202,11 @@ class FindingsFiles:
         self._known[source] = None, removed
 
     def directories(self) -> list[str]:
-        """Existing directories in which files change."""
+        """Existing directories in which files change, and the one in which these are made."""
         if self._directory is None or not self._directory.is_dir():
             return []
-        return [str(path) for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
+        below = [path for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
+        return [str(path) for path in (self._directory, *below)]
 
 
 MOST_A_DEVICE = 20

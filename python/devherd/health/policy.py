@@ -303,6 +303,11 @@ class Policy:
         verdicts = ((key, _verdict(held.values())) for key, held in self._held.items())
         return {key: verdict for key, verdict in verdicts if verdict != FINE}
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether a finding is held against a device, whether it counts or not."""
+        return bool(self._held)
+
     def all_held(self) -> Iterator[tuple[DeviceKey, list[Held]]]:
         """All held findings of each device: sorted by device, then by reason and source."""
         for key in sorted(self._held):

@@ -30,6 +30,8 @@ Driver and module events (`/bus/pci/drivers/amdgpu`, `/module/amdgpu`) are kept:
 loaded or removed without a device bound to it changes what a scan finds.
 """
 
+_ALL_USERS = 2**32 - 1
+
 RECORDS_A_ROUND = 10_000
 """Kernel log records that are read before the scanner sends a heartbeat and does its other work."""
 _VENDORS_OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")
@@ -66,6 +68,8 @@ class HostChanges:
     """Events were lost: anything may have changed."""
     named: Sequence[str] = ()
     """Sysfs paths of PCI functions that the kernel log names, without the host root."""
+    wakes: bool = False
+    """The wait has ended for something that is no change of the host: a signal, a file, the kernel log, devlink."""
 
     def __bool__(self) -> bool:
         """Whether there is a reason to look."""
@@ -109,13 +113,16 @@ class HostEvents:
             if source is not None:
                 self._selector.register(source, selectors.EVENT_READ)
         self._unwatchable: set[str] = set()
+        self._is_of_kernel = False
         self._files: DirectoryWatch | None = None
         self._also: list[Readable] = []
 
     @classmethod
     def of_host(cls, simulated_node: Path | None) -> Self:
         """The events of this machine, or of the simulated node at this path."""
-        return cls(_open_uevents(simulated_node), _open_watch())
+        events = cls(_open_uevents(simulated_node), _open_watch())
+        events._is_of_kernel = simulated_node is None and not is_in_user_namespace()
+        return events
 
     def __enter__(self) -> Self:
         return self
@@ -144,6 +151,23 @@ class HostEvents:
                     reason = error.strerror or error
                     log.warning("cannot watch %s: %s; changes are found by the periodic rescan", directory, reason)
                 self._unwatchable.add(directory)
+
+    @property
+    def are_reported(self) -> bool:
+        """Whether the kernel reports what happens to devices and in the watched directories.
+
+        A simulated node reports what its own tools do, and nothing of what is done to its files by hand.
+        """
+        return self._is_of_kernel and self._uevents is not None and self._watch is not None and not self._unwatchable
+
+    @property
+    def has_uevents(self) -> bool:
+        """Whether device events are received, as far as there are any."""
+        return self._uevents is not None
+
+    def are_watched(self, directories: Iterable[str]) -> bool:
+        """Whether all of these directories are watched."""
+        return self._watch is not None and self._unwatchable.isdisjoint(directories)
 
     def watch_files(self, directory: Path | None) -> bool:
         """Also end `wait` for changed files of this directory, until None is given; True if the watch is new."""
@@ -178,14 +202,30 @@ class HostEvents:
                 changes.paths = bool(self._watch.drain())
             elif key.fileobj is self._files:
                 self._files.drain()
-            elif key.fileobj == self._wakeup_reader:
-                os.read(self._wakeup_reader, 4096)
+                changes.wakes = True
+            else:
+                changes.wakes = True
+                if key.fileobj == self._wakeup_reader:
+                    os.read(self._wakeup_reader, 4096)
         return changes
 
 
 def is_relevant(event: Mapping[str, str]) -> bool:
     """Whether a uevent may be about a device, a driver or a module that a scan looks at."""
     return not event["DEVPATH"].startswith(_NOISE)
+
+
+def is_in_user_namespace() -> bool:
+    """Whether this process is in a user namespace of its own: the kernel sends no device events to one.
+
+    uevent_net_broadcast_untagged in lib/kobject_uevent.c asks for the network namespaces of the first one;
+    user_namespaces(7) describes the map.
+    """
+    try:
+        rows = [row.split() for row in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:
+        return False
+    return max((int(row[2]) for row in rows if len(row) == 3), default=_ALL_USERS) < _ALL_USERS
 
 
 def _open_uevents(simulated_node: Path | None) -> UeventSocket | None:

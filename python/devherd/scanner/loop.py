@@ -11,7 +11,7 @@ import time
 
 from devherd.config.resolved import Config, ResolvedFileError, awaited_config, read_resolved
 from devherd.errors import DevherdError
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.scanner.host_events import HostChanges, HostEvents
 from devherd.scanner.round import Round
 
@@ -49,7 +49,10 @@ def main(child: Child) -> int:
 
 
 class Loop:
-    """Decides when to scan and poll: at events, every `health.poll` and every `scan.period` seconds."""
+    """Decides when to scan and poll: at events, every `health.poll` and every `scan.period` seconds.
+
+    A round that has brought nothing is a heartbeat and nothing else.
+    """
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -59,7 +62,8 @@ class Loop:
         self._work = Round(awaited_config(child.settings.resolved_config_file, child.beat), child.settings, child.beat)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
-        self._next_log_read = now
+        self._next_log_read = self._next_look = self._last_scan = now
+        self._is_log_resting = False
 
     def end(self) -> None:
         """End with the current round (called by a signal)."""
@@ -74,7 +78,7 @@ class Loop:
         pipeline = self._work.pipeline
         with HostEvents.of_host(pipeline.simulated_node) if pipeline.config.scan.events else HostEvents() as events:
             while not self._ended:
-                if self._has_to_be_renewed():
+                if time.monotonic() >= self._next_look and self._has_to_be_renewed():
                     return RENEW
                 self._child.beat()
                 self._go_round(events)
@@ -93,28 +97,48 @@ class Loop:
         changes = events.wait(self._rest())
         self._reload_if_asked()
         now = time.monotonic()
+        looks = now >= self._next_look
+        if looks:
+            self._look(now)
         if changes:
             self._work.poll(periodic=False, changes=changes)
+            if changes.paths:
+                self._watch(events)
             self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
         has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
         if has_to_scan:
-            period = self._work.pipeline.config.scan.period
-            is_changing = self._scan(events)
-            self._earliest_event_scan = now + EVENT_SCAN_SECONDS
-            self._next_scan = now + (min(LOOK_AGAIN_SECONDS, period) if is_changing else period)
+            is_changing = self._work.scan()
+            self._watch(events)
+            self._last_scan, self._earliest_event_scan = now, now + EVENT_SCAN_SECONDS
+            self._next_scan = now + LOOK_AGAIN_SECONDS if is_changing else math.inf
         if has_to_scan or has_to_poll:
             self._work.poll(periodic=has_to_poll, changes=HostChanges())
+        has_news = bool(changes) or has_to_scan or changes.wakes or self._has_more_records or self._is_log_resting
+        if has_news or looks:
+            self._read_drivers(events)
         if has_to_poll:
-            self._next_poll = now + self._work.pipeline.config.health.poll
-        self._read_drivers(events)
-        self._publish(events)
+            self._next_poll = now + self._work.seconds_to_next_poll()
+        if has_to_scan or has_to_poll or has_news:
+            period = self._work.scan_period(is_reported=events.are_reported)
+            self._next_scan = min(self._next_scan, self._last_scan + period)
+        if has_news or looks or has_to_poll or self._next_publication < math.inf:
+            self._publish(events, looks=looks or has_news)
 
-    def _scan(self, events: HostEvents) -> bool:
-        is_changing = self._work.scan()
+    def _look(self, now: float) -> None:
+        """Find what no event reports: what the host has changed in silence, and files that somebody removed."""
+        self._next_look = now + min(LOOK_PERIOD_SECONDS, self._work.pipeline.config.scan.period or LOOK_PERIOD_SECONDS)
+        if now >= self._next_scan:
+            return
+        self._work.restore()
+        if not self._work.is_as_found():
+            self._next_scan = now
+
+    def _watch(self, events: HostEvents) -> None:
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []
-        events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
-        return is_changing
+        findings = pipeline.findings_directories()
+        events.watch([*pipeline.watched_directories(), *answers, *findings])
+        pipeline.hears(of_findings=events.are_watched(findings), of_devices=events.has_uevents)
 
     def _read_drivers(self, events: HostEvents) -> None:
         """Read devlink, and the kernel log unless the pause after the last record is not over."""
@@ -124,13 +148,13 @@ class Loop:
             self._has_more_records = self._work.read_kernel_log()
             if self._work.kernel_log.position != before:
                 self._next_log_read = time.monotonic() + KERNEL_LOG_PAUSE_SECONDS
-        is_resting = time.monotonic() < self._next_log_read
-        kernel_log = None if is_resting else self._work.kernel_log.readable
+        self._is_log_resting = time.monotonic() < self._next_log_read
+        kernel_log = None if self._is_log_resting else self._work.kernel_log.readable
         events.also_wait_for(kernel_log, self._work.pipeline.devlink.readable)
 
-    def _publish(self, events: HostEvents) -> None:
+    def _publish(self, events: HostEvents, *, looks: bool) -> None:
         """Publish. While a device waits for its move to be acknowledged, also wake when a child writes its state."""
-        if self._work.publish():
+        if self._work.publish(looks=looks):
             events.watch_files(None)
             self._next_publication = math.inf
         elif events.watch_files(self._child.settings.state_directory):
@@ -143,7 +167,7 @@ class Loop:
         if self._has_more_records:
             return 0.0
         now = time.monotonic()
-        due = min(self._next_scan, self._next_poll, self._next_publication, now + BEAT_PERIOD_SECONDS)
+        due = min(self._next_scan, self._next_poll, self._next_publication, self._next_look, now + BEAT_PERIOD_SECONDS)
         if now < self._next_log_read:
             due = min(due, self._next_log_read)
         return max(0.0, due - now)
@@ -159,4 +183,4 @@ class Loop:
 
     def _use(self, config: Config) -> None:
         self._work.reconfigure(config)
-        self._next_scan = time.monotonic()
+        self._next_scan = self._next_look = time.monotonic()

@@ -20,7 +20,7 @@ from devherd.health.verdicts import held_messages
 from devherd.inventory import DeviceKey, Entry, Inventory, key_of, not_examined
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, Maker
-from devherd.process import HOLDERS
+from devherd.process import HOLDERS, LOOK_PERIOD_SECONDS
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
     CORDONED,
@@ -142,6 +142,10 @@ class Pipeline:
             self._native.recall(self._memories)
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
+        self._hears_of_findings = self._hears_of_devices = False
+        self._look_at = 0.0
+        """Monotonic second from which regular polls look again at what events report."""
+        self._dumps: Sequence[tuple[str, Finding]] = ()
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
         self._devlink_cards = Memo[bool]()
         self.requests: dict[str, str] = {}
@@ -227,6 +231,30 @@ class Pipeline:
                 self.lost_news += self.lost.end_of_waiting(host)
         return scan
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is well as far as is known: nothing is held, gone, unexamined or awaited."""
+        is_asked = self.config.mps_root is not None and MPS not in self.config.health.sources_off
+        return not (
+            self._strange
+            or self.lost
+            or self._noted_by_the_scan()
+            or self.policy.holds_anything
+            or (is_asked and self._node_offers().shared_by_mps)
+        )
+
+    def pause(self) -> float:
+        """Seconds until a regular poll has something to look at."""
+        return float(self._native.pause())
+
+    def is_as_found(self) -> bool:
+        """Whether the devices are as the last scan has found them, where no event would report another."""
+        return self._native.are_as_found(self._beat)
+
+    def restore(self) -> None:
+        """Write removed CDI specs again."""
+        self._cdi.publish(self.inventory, self._edits_of)
+
     def present(self) -> list[health_pb2.LostDevice]:
         """The devices that the next boot will miss if it does not find them."""
         offered = ((one.entry, offer.name) for offer in self._node_offers().offers.offers for one in offer.devices)
@@ -267,7 +295,7 @@ class Pipeline:
             self.devlink.look(self._beat)
         else:
             self.devlink.pause()
-        seen = self._seen_without_looking()
+        seen = self._seen_without_looking(looks=not periodic or clock >= self._look_at)
         self._native.leave_alone(left_to_others(seen))
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
@@ -425,9 +453,24 @@ class Pipeline:
     def _is_forgetting(self) -> bool:
         return self.inventory.has_gone
 
-    def _seen_without_looking(self) -> Seen:
-        """Findings of the last scan, of CDI specs that cannot be written, and of sources outside this process."""
+    def hears(self, *, of_findings: bool, of_devices: bool) -> None:
+        """Whether a change of findings' files, and an event of a device, make a poll that is no regular one."""
+        self._hears_of_findings, self._hears_of_devices = of_findings, of_devices
+
+    def _device_dumps(self, *, looks: bool) -> Sequence[tuple[str, Finding]]:
+        if looks or not self._hears_of_devices:
+            self._dumps = ()
+            self._dumps = self._native.device_dumps(self._beat)
+        return self._dumps
+
+    def _seen_without_looking(self, *, looks: bool = True) -> Seen:
+        """Findings of the last scan, of CDI specs that cannot be written, and of sources outside this process.
+
+        Without `looks`, what events would have reported is as it was.
+        """
         seen = Seen()
+        if looks:
+            self._look_at = time.monotonic() + LOOK_PERIOD_SECONDS
         for entry, findings in self._noted_by_the_scan():
             seen.add(entry.key, findings)
             if entry.unseen is not None:
@@ -441,10 +484,12 @@ class Pipeline:
             shared = self._node_offers().shared_by_mps
             self.problems += host.take_in_mps(seen, shared, self.config.host_root, self.config.mps_root)
         if DEVICE_DUMP not in off:
-            host.take_in_device_dumps(seen, entries, lambda: self._native.device_dumps(self._beat))
+            host.take_in_device_dumps(seen, entries, lambda: self._device_dumps(looks=looks))
         host.take_in_devlink(seen, self.devlink.reporters, entries, self.devlink.failed)
         self.problems += self.devlink.problems()
-        reported = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
+        sources = [*OF_OPERATORS, *sorted(self.requests)]
+        reads = looks or not self._hears_of_findings
+        reported = self._findings_files.read(sources, now(self.config), looks=reads)
         take_in(
             seen, reported, entries, {f"{EXTERNAL_PREFIX}{one.name}": one.match for one in self.config.health.external}
         )

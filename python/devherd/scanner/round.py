@@ -41,6 +41,15 @@ LONG_SCAN_SECONDS = 1.0
 
 KEEP_COUNTERS_SECONDS = 1.0
 """Least time between two writes of the counters."""
+KEEP_DURATIONS_SECONDS = 10.0
+"""The same while nothing but durations has been observed."""
+
+ROUND_SECONDS = 1.0
+"""Least time between two regular polls after which some may be left out: rounds of sources are a second at least."""
+SCAN_SECONDS = 5.0
+"""Time between two scans if `scan.period` is not set."""
+REPORTED_SCAN_SECONDS = 30.0
+"""The same where the kernel reports what happens to devices, while all is well."""
 
 _REQUEST_SUFFIX = ".json"
 """Suffix of the request files."""
@@ -53,8 +62,6 @@ class Round:
         """`beat` is called while a card hangs and between steps that may take long."""
         self._beat = beat or (lambda: None)
         self._settings = settings
-        self._scan_file = settings.scan_file
-        self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
         self._counts_file = settings.counts_file
         self._counts: list[health_pb2.Count] | None = None
@@ -74,9 +81,11 @@ class Round:
         self._problems_for: object = None
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
+        self._is_summary_new = True
+        """Whether it may differ from its file."""
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counters.BY_THE_SCANNER, kept.counters)
-        self._keep_counters_at = 0.0
+        self._counters_kept_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
@@ -137,7 +146,7 @@ class Round:
         if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
             log.debug("%s", _summary_of(scan))
         self._summary.timestamp_seconds, self._summary.monotonic_seconds = time.time(), time.monotonic()
-        self._summary.period_seconds = self.pipeline.config.scan.period
+        self._is_summary_new = True
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
         self._kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
@@ -147,6 +156,31 @@ class Round:
             *left_out(self.pipeline.inventory.entries.values()),
         ]
         return scan.look_again
+
+    def scan_period(self, *, is_reported: bool) -> float:
+        """Seconds from the last scan to the next one; `is_reported`: the kernel reports what happens to devices."""
+        period = self.pipeline.config.scan.period
+        if period is None:
+            is_well = is_reported and self.pipeline.is_settled and not self._problems
+            period = REPORTED_SCAN_SECONDS if is_well else SCAN_SECONDS
+        if period != self._summary.period_seconds:
+            self._summary.period_seconds = period
+            self._is_summary_new = True
+        return period
+
+    def seconds_to_next_poll(self) -> float:
+        """Seconds from a regular poll to the next one: `health.poll`, or longer with nothing to look at before."""
+        poll = self.pipeline.config.health.poll
+        return max(poll, self.pipeline.pause()) if poll >= ROUND_SECONDS and self.pipeline.is_settled else poll
+
+    def is_as_found(self) -> bool:
+        """Whether the devices are as the last scan has found them, where no event would report another."""
+        return self.pipeline.is_as_found()
+
+    def restore(self) -> None:
+        """Write again what somebody has removed of the files for other processes and programs, except the spool."""
+        self._requests.publish(self.pipeline.requests)
+        self.pipeline.restore()
 
     def poll(self, *, periodic: bool, changes: HostChanges = ANYTHING) -> None:
         """Poll the health of the known devices."""
@@ -192,19 +226,22 @@ class Round:
         found = [(root / "sys/bus/pci/devices" / address).resolve() for address in sorted(addresses)]
         return [f"/{path.relative_to(root)}" for path in found if path.is_relative_to(root)]
 
-    def publish(self) -> bool:
+    def publish(self, *, looks: bool = True) -> bool:
         """Bring the spool up to date; False if it must be called again because a device waits for its move.
+
+        `looks`: look whether others have changed or removed its files, and how much room there is.
 
         A spool that cannot be written (disk full) is logged and tried again with the next publication.
         """
-        self._reserve.tend()
+        if looks or self._reserve.problem:
+            self._reserve.tend()
         try:
             try:
-                self._publish()
+                self._publish(looks=looks)
             except OSError as error:
                 if error.errno != errno.ENOSPC or not self._reserve.give_up():
                     raise
-                self._publish()
+                self._publish(looks=looks)
         except OSError as error:
             self._log_unwritable(error)
             return False
@@ -213,7 +250,7 @@ class Round:
         self._unwritable = None
         return self._published is not None
 
-    def _publish(self) -> None:
+    def _publish(self, *, looks: bool) -> None:
         fingerprint = self.pipeline.fingerprint()
         self._lost_file.write(self.pipeline.lost.message())
         present_for = self.pipeline.present_for()
@@ -230,7 +267,8 @@ class Round:
         )
         self._has_new_records = False
         self._beat()
-        if fingerprint != self._published or not (self._publisher.is_intact() and self._device_info.is_intact()):
+        is_other = fingerprint != self._published
+        if is_other or (looks and not (self._publisher.is_intact() and self._device_info.is_intact())):
             made = self.pipeline.offers()
             self._beat()
             unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.made)
@@ -246,9 +284,10 @@ class Round:
         self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
         self._count_xids()
         self._write_counts()
-        self._write_summary()
+        self._write_summary(looks=looks)
         self._config_warnings.publish(self.pipeline.config_warnings())
-        if time.monotonic() >= self._keep_counters_at:
+        seconds = KEEP_COUNTERS_SECONDS if self.counters.has_counted else KEEP_DURATIONS_SECONDS
+        if time.monotonic() >= self._counters_kept_at + seconds:
             self.keep_counters()
 
     def _remembered(self) -> Remembered:
@@ -260,9 +299,9 @@ class Round:
     def keep_counters(self) -> None:
         """Write the counters if they have changed. Raises OSError when they cannot be written."""
         if self.counters.changed:
-            spool.write(self._state_file, spool_pb2.ScannerState(counters=self.counters))
-            self.counters.changed = False
-            self._keep_counters_at = time.monotonic() + KEEP_COUNTERS_SECONDS
+            spool.write(self._settings.scanner_state_file, spool_pb2.ScannerState(counters=self.counters))
+            self.counters.changed = self.counters.has_counted = False
+            self._counters_kept_at = time.monotonic()
 
     def _log_unwritable(self, error: OSError) -> None:
         self._published = None
@@ -270,7 +309,7 @@ class Round:
             log.error("cannot write the spool: %s; the kubelet keeps the last lists; trying again", error)
         self._unwritable = str(error)
 
-    def _write_summary(self) -> None:
+    def _write_summary(self, *, looks: bool) -> None:
         problems = [
             *self._problems,
             *self.pipeline.problems,
@@ -282,11 +321,15 @@ class Round:
             self._change_log.found_problems(problems)
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
+            self._is_summary_new = True
         if self._notices != list(self._summary.notices):
             self._change_log.found_notices(self._notices)
             del self._summary.notices[:]
             self._summary.notices.extend(self._notices)
-        spool.write(self._scan_file, self._summary)
+            self._is_summary_new = True
+        if self._is_summary_new or looks:
+            spool.write(self._settings.scan_file, self._summary)
+            self._is_summary_new = False
 
     def _write_counts(self) -> None:
         counts = self.pipeline.new_counts() if self._counts is None else self._counts
@@ -313,7 +356,7 @@ class Round:
                 self.counters.add(counters.XIDS, resource_name, device_id, printed.code, amount=printed.times)
         self._change_log.printed(self._xids, names)
         self._xids = []
-        self._keep_counters_at = 0.0  # together with the verdicts: the next scanner does not read these records again
+        self._counters_kept_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
     def _count_health_changes(self, offers: Sequence[Made]) -> None:
         for resource_name, device_id in self._offered.changed(offers, self.pipeline.known):

@@ -14,7 +14,7 @@ from devherd import spool
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
-from devherd.process import YIELD
+from devherd.process import LIVELY_SECONDS, LOOK_PERIOD_SECONDS, YIELD
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.kubelet_watch import KubeletWatch
@@ -29,7 +29,8 @@ from devherd.text import revision, version
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 1.0
+LIVELY_TICK_SECONDS = 1.0
+"""Time between two periodic checks while something happens; otherwise it is LOOK_PERIOD_SECONDS."""
 HEAD_START_SECONDS = 0.3
 """The other children start this much later than those of spool files, so that resources are registered first."""
 LAST_SECONDS = 1.0
@@ -39,8 +40,8 @@ YIELD_SECONDS = 1.0
 YIELD_LOOK_SECONDS = 0.01
 HAND_OVER_SECONDS = 10.0
 """An instance that stands by must have taken over by then."""
-_STALLED_SECONDS = 3.0
-"""If two ticks are further apart, the supervisor itself did not run."""
+_STALLED_SECONDS = 2.0
+"""If a tick comes so much too late, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
 
 
@@ -64,7 +65,7 @@ class Herd(Supervisor):
         self._settings = options.settings
         self._locks = locks
         self._silence_limit_seconds = silence_limit_seconds
-        self._last_tick = self._watched_since = time.monotonic()
+        self._last_tick = self._next_tick = self._last_event = self._watched_since = time.monotonic()
         self._last_stops_at = self._yields_until = self._serves_until = float("inf")
         self._is_handing_over = False
         self._started_timestamp = time.time()
@@ -198,6 +199,7 @@ class Herd(Supervisor):
     def handle_signal(self) -> None:
         """Handle every signal since the last round."""
         while number := self.options.get_signal():
+            self._last_event = time.monotonic()
             if number == signal.SIGHUP:
                 self.reload()
             elif number == signal.SIGUSR2:
@@ -207,14 +209,16 @@ class Herd(Supervisor):
                 self.options.mood = SupervisorStates.SHUTDOWN
 
     def tick(self, now: float | None = None) -> None:  # noqa: ARG002 - supervisord's signature
-        """Do the work of every round and, once a second, the periodic checks."""
-        second_has_passed = time.monotonic() - self._last_tick >= TICK_SECONDS
-        if second_has_passed:
+        """Do the work of every round and, if they are due, the periodic checks."""
+        if self._spool_has_changed() or self._is_asked():
+            self._last_event = time.monotonic()
+        is_due = time.monotonic() >= self._due()
+        if is_due:
             self.options.orphans.sweep()
             self._look_after_children()
         if not self._locks.are_held:
             return  # the files are the next instance's
-        if second_has_passed:
+        if is_due:
             self._look_after_directories()
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
                 self.options.mood = SupervisorStates.SHUTDOWN
@@ -222,7 +226,7 @@ class Herd(Supervisor):
             self._loader.tend({process.config.child_name: process.pid for process in readers if process.pid})
             self._service_manager.beat()
         self.options.heartbeats.beat(self.options.heartbeats.supervisor)
-        if self.options.mood == SupervisorStates.RUNNING and (second_has_passed or self._spool_has_changed()):
+        if self.options.mood == SupervisorStates.RUNNING and (is_due or self._spool_has_changed()):
             self._reconcile()
         self._publish()
         if not self._service_manager.is_ready:
@@ -235,7 +239,7 @@ class Herd(Supervisor):
 
     def _look_after_children(self) -> None:
         now = time.monotonic()
-        if now - self._last_tick > _STALLED_SECONDS:
+        if now - self._next_tick > _STALLED_SECONDS:
             self._watched_since = now  # all processes may have been frozen: children get a new time limit
         self._last_tick = now
         for process in self._processes():
@@ -248,6 +252,7 @@ class Herd(Supervisor):
         is_served = any(process.pid and not awaits(process.slot) for process in serving.processes.values())
         if lost := self._kubelet.lost(is_served=is_served):
             self._end_for(lost)
+        self._next_tick = self._due()
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
@@ -382,14 +387,39 @@ class Herd(Supervisor):
         for group in self.process_groups.values():
             group.reopenlogs()
 
+    def _due(self) -> float:
+        """The monotonic second at which the periodic checks are due."""
+        seconds = (
+            LIVELY_TICK_SECONDS if self._is_lively() else min(LOOK_PERIOD_SECONDS, self._service_manager.beat_seconds)
+        )
+        limits = (process.limit(self._silence_limit_seconds, self._watched_since) for process in self._processes())
+        return min([self._last_tick + seconds, *(max(self._last_tick + LIVELY_TICK_SECONDS, at) for at in limits)])
+
+    def _is_lively(self) -> bool:
+        """True if something happens, or if events cannot wake the supervisor."""
+        awaits = self.options.heartbeats.awaits_the_kubelet
+        return (
+            self.options.mood != SupervisorStates.RUNNING
+            or time.monotonic() - self._last_event < LIVELY_SECONDS
+            or self.options.spool_watch.fileno() is None
+            or self.options.orphans.are_awaited
+            or self._loader.is_waiting
+            or not self._service_manager.is_ready
+            or any(process.pid and awaits(process.slot) for process in self._processes())
+        )
+
+    @staticmethod
+    def _is_asked() -> bool:
+        """True if a call on the control socket is being answered."""
+        return any(getattr(channel, "producer_fifo", None) for channel in asyncore.socket_map.values())
+
     def _rest(self) -> float:
         """Seconds until something is due."""
         is_yielding = self._is_handing_over and self._locks.are_held
-        is_asked = any(getattr(channel, "producer_fifo", None) for channel in asyncore.socket_map.values())
         return min(
             [
-                TICK_SECONDS,
-                *([control.WAIT_SECONDS] if is_asked else []),
+                max(0.0, self._due() - time.monotonic()),
+                *([control.WAIT_SECONDS] if self._is_asked() else []),
                 *([YIELD_LOOK_SECONDS] if is_yielding else []),
                 *(process.rest() for process in self._processes()),
             ]

@@ -20,7 +20,7 @@ CURE = "nothing, if that comes by itself, as in Kubernetes and under systemd; ot
 
 
 class KubeletWatch:
-    """Logs when the kubelet goes away, comes back or was restarted. `look` is called once a second."""
+    """Logs when the kubelet goes away, comes back or was restarted. `look` is called again and again."""
 
     def __init__(self, settings: Settings, history: History) -> None:
         self._settings = settings

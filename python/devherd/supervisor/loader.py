@@ -87,8 +87,13 @@ class Loader:
             self._start(counts=True)
         return self.reloads
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if `tend` is to be called each second: a label chooses the file, or something is to be done later."""
+        return self._watch is not None or bool(self._pid) or self._validate_at < float("inf")
+
     def tend(self, readers: Mapping[str, int]) -> None:
-        """Called once a second. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
+        """Called again and again. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
 
         `readers` are the processes that read the configuration, by program: one that follows another gets the current
         file. If a node label chooses the file, another choice or other content is loaded at once.

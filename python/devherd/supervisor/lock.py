@@ -194,7 +194,7 @@ class Locks:
         self.are_held = True
 
     def renew(self) -> None:
-        """Lock the kubelet's directory again if it was replaced; call it about once a second.
+        """Lock the kubelet's directory again if it was replaced; call it each few seconds.
 
         Raises AlreadyRunningError if another instance holds it.
         """
@@ -214,6 +214,7 @@ def _make_directories(settings: Settings) -> None:
         settings.offers_directory,
         settings.resources_directory,
         settings.state_directory,
+        settings.requests_directory,
         settings.logs_directory,
     ):
         directory.mkdir(mode=0o700, exist_ok=True)

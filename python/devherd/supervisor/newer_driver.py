@@ -20,7 +20,7 @@ STANDS_SECONDS = 60.0
 
 
 class NewerDriver:
-    """Reads the answer of `source:nvml`. `look` is called once a second."""
+    """Reads the answer of `source:nvml`. `look` is called each few seconds."""
 
     def __init__(self, settings: Settings, history: History) -> None:
         self._settings = settings

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SpoolWatch:
-    """Notices created and removed spool files; without inotify they are only found once a second."""
+    """Notices created and removed spool files and sockets; without inotify they are only found once a second."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._directories = [str(directory) for directory in directories]
@@ -81,13 +81,13 @@ class SpoolWatch:
 
 
 class Poller(PollPoller):
-    """Polls at most until something is due: supervisord's loop would wait for a second."""
+    """Polls until something is due: supervisord's loop would wait for a second, however long nothing is."""
 
     rest: Callable[[], float] = staticmethod(lambda: 1.0)
 
-    def poll(self, timeout: float) -> tuple[list[int], list[int]]:
-        """The readable and the writable descriptors."""
-        ready: tuple[list[int], list[int]] = super().poll(min(timeout, self.rest()))
+    def poll(self, timeout: float) -> tuple[list[int], list[int]]:  # noqa: ARG002 - supervisord's signature
+        """The readable and the writable descriptors. `timeout` is supervisord's, and not used."""
+        ready: tuple[list[int], list[int]] = super().poll(self.rest())
         return ready
 
 
@@ -116,9 +116,8 @@ class Options(ServerOptions):
         self.orphans = Orphans()
         self.pid = os.getpid()
         self.poller = Poller(self)
-        self.spool_watch = SpoolWatch(
-            {program.per_file(settings): None for program in programs.children if program.per_file}
-        )
+        files = [program.per_file(settings) for program in programs.children if program.per_file]
+        self.spool_watch = SpoolWatch(dict.fromkeys([*files, *settings.kubelet_directories]))
         self._set_options_of_its_file()
 
     def _set_options_of_its_file(self) -> None:

@@ -32,6 +32,11 @@ class Orphans:
         self._left: dict[int, int] = {}
         """By id of an ended process: how many sweeps have to find nothing yet."""
 
+    @property
+    def are_awaited(self) -> bool:
+        """True if another sweep may find some."""
+        return bool(self._left)
+
     def of(self, pid: int) -> None:
         """Look for orphans of this process, which has ended."""
         self._left[pid] = _EMPTY_SWEEPS

@@ -289,12 +289,15 @@ class Process(Subprocess):
         """End the wait for the next start with STOPPED instead of supervisord's FATAL."""
         self.change_state(ProcessStates.STOPPED)
 
+    def limit(self, limit_seconds: float, watched_since: float) -> float:
+        """The monotonic second after which its silence is too long, unless it beats until then."""
+        if self.state not in _ALIVE or self._silent or self.is_asleep:
+            return NEVER
+        return max(self._last_beat(), self._spawned_at, watched_since) + limit_seconds
+
     def replace_if_silent(self, limit_seconds: float, watched_since: float) -> None:
         """Kill a child whose heartbeat is older than the limit; it is then restarted like any child that died."""
-        if self.state not in _ALIVE or self._silent or self.is_asleep:
-            return
-        last_sign = max(self._last_beat(), self._spawned_at, watched_since)
-        if time.monotonic() - last_sign > limit_seconds:
+        if time.monotonic() > self.limit(limit_seconds, watched_since):
             log.error("%s: no heartbeat for %.1f s: killed", self.config.child_name, limit_seconds)
             self._silent = True
             self.signal(signal.SIGKILL)

@@ -127,7 +127,7 @@ def log_missing() -> None:
 
 
 def make_directories(access: Access) -> None:
-    """Create a child's own directories if they are missing. The supervisor calls it once a second."""
+    """Create a child's own directories if they are missing. The supervisor calls it each few seconds."""
     for path in access.made:
         if path.is_dir():
             continue

@@ -25,8 +25,11 @@ class ServiceManager:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address  # in the abstract namespace
         watched_pid = os.environ.pop("WATCHDOG_PID", "")
-        is_watched = bool(os.environ.pop("WATCHDOG_USEC", "")) and watched_pid in ("", str(os.getpid()))
-        self._has_watchdog = is_watched and bool(address)
+        microseconds = os.environ.pop("WATCHDOG_USEC", "")
+        is_watched = microseconds.isdecimal() and watched_pid in ("", str(os.getpid())) and bool(address)
+        self.beat_seconds = int(microseconds) / 2e6 if is_watched else float("inf")
+        """The longest time between two calls of `beat`: half of what the manager waits, by
+        sd_watchdog_enabled(3)."""
         self.is_ready = not address
         """True once the manager knows that the service is ready, and without a manager."""
         self._ready_by = time.monotonic() + READY_LIMIT_SECONDS
@@ -45,7 +48,7 @@ class ServiceManager:
 
     def beat(self) -> None:
         """The supervisor's loop goes round."""
-        if self._has_watchdog:
+        if self.beat_seconds < float("inf"):
             self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:

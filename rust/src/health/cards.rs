@@ -90,6 +90,11 @@ impl LastResult {
         (!is_due(self.later)).then(|| if is_due(self.next) { self.each_round.as_slice() } else { &[] })
     }
 
+    /// The first round in which a subject is due.
+    pub(super) fn due_in(&self) -> u64 {
+        self.next.into_iter().chain(self.later).min().unwrap_or(u64::MAX)
+    }
+
     /// The same result after looking, in this moment, at the subjects of each round.
     pub(super) fn renewed(self, moment: Moment) -> Self {
         Self { next: self.next.map(|_| moment.round + EACH), ..self }

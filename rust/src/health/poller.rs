@@ -13,7 +13,7 @@ use super::source::{About, Count, Source};
 use super::sources;
 use super::sources::device_dump::{self, DUMPS};
 use super::sources::scan;
-use super::watched::{Busy, Key, Moment, Rounds, Watched};
+use super::watched::{Busy, EACH, Key, Moment, Rounds, Watched};
 use crate::device::Device;
 use crate::fence::{FULL, Fence, Outcome};
 use crate::finding::Finding;
@@ -46,6 +46,12 @@ impl PollReason {
         }
     }
 }
+
+/// Rounds from one regular poll to the next, at most, while no source looks in each round.
+const LONGEST_PAUSE: u64 = 5;
+
+/// Cards that are too few for a poll of all of them to take long.
+const MOST_TOGETHER: usize = 64;
 
 /// Card, source, file and variant of a subject.
 pub type Place = (String, String, String, String);
@@ -134,7 +140,10 @@ impl Poller {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
         let check_links = !self.host.has_kernel_sysfs();
-        for (place_in_line, (key, devices)) in (0..).zip(by_card(devices)) {
+        let by_card = by_card(devices);
+        // Few cards look together, so that there are pauses between their looks.
+        let step = if by_card.len() > MOST_TOGETHER { EACH } else { LONGEST_PAUSE };
+        for (place_in_line, (key, devices)) in (0..).map(|place| place * step).zip(by_card) {
             let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, check_links), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
@@ -179,6 +188,18 @@ impl Poller {
             looks.extend(polled.looks_after(outcome, moment, deadline));
         }
         looks
+    }
+
+    /// Rounds, of a second at least, until a regular poll has something to look at: one at least, and `LONGEST_PAUSE` at
+    /// most.
+    #[must_use]
+    pub fn pause(&self) -> u64 {
+        if self.is_news {
+            return EACH;
+        }
+        let due = |polled: &Polled| polled.last_result.as_ref().map_or(0, LastResult::due_in);
+        let first = self.cards.iter().map(due).min().unwrap_or(u64::MAX);
+        first.saturating_sub(self.rounds.now()).clamp(EACH, LONGEST_PAUSE)
     }
 
     /// What to look at on a card; `None` if nothing.

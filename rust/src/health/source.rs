@@ -57,6 +57,8 @@ pub enum Pace {
     Each,
     /// The same, if the kernel log reports it, too: each tenth while that is read.
     EachUnlessLogged,
+    /// What can make a device Unhealthy, and lasts for seconds.
+    Fifth,
     /// What may wake a device or wait for it, what only warns, and what an event reports.
     Tenth,
     /// What keeps the card's firmware busy.
@@ -73,6 +75,7 @@ impl Pace {
         match self {
             Self::EachUnlessLogged if is_logged => 10,
             Self::Each | Self::EachUnlessLogged | Self::Elsewhere => 1,
+            Self::Fifth => 5,
             Self::Tenth => 10,
             Self::Thirtieth => 30,
             Self::Sixtieth => 60,
@@ -85,6 +88,7 @@ impl Pace {
         match self {
             Self::Each => "each poll",
             Self::EachUnlessLogged => "each poll, or each tenth while the kernel log is read",
+            Self::Fifth => "each fifth poll",
             Self::Tenth => "each tenth poll",
             Self::Thirtieth => "each thirtieth poll",
             Self::Sixtieth => "each sixtieth poll",

@@ -231,6 +231,16 @@ impl Scanner {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    #[pyo3(signature = (beat = None))]
+    fn are_as_found(&self, py: Python<'_>, beat: Option<Py<PyAny>>) -> bool {
+        py.detach(|| lock(&self.0).are_as_found(&|| call(beat.as_ref())))
+    }
+
+    fn pause(&self) -> u64 {
+        lock(&self.0).pause()
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     fn watch_also(&self, py: Python<'_>, devices: Vec<Py<Device>>) {
         let devices = devices.iter().map(|device| Arc::clone(&device.get().0)).collect();
         py.detach(|| lock(&self.0).watch_also(devices));

@@ -194,6 +194,33 @@ impl Scanner {
         outcomes.into_iter().map(|outcome| matches!(outcome, Outcome::Done(true))).collect()
     }
 
+    /// Whether each device is as the last scan has found it, where no event would report another: see
+    /// [`Vendor::is_as_found`]. A card that hangs or is busy says nothing. `beat` is called every half second meanwhile.
+    #[must_use]
+    pub fn are_as_found(&self, beat: &dyn Fn()) -> bool {
+        let looks: HashMap<_, _> =
+            self.vendors.iter().filter_map(|vendor| Some((vendor.name(), vendor.is_as_found()?))).collect();
+        let devices = self.last.iter().flat_map(|scan| &scan.devices);
+        let mut cards: BTreeMap<&str, Vec<Arc<Device>>> = BTreeMap::new();
+        for device in devices.filter(|device| looks.contains_key(&*device.vendor)) {
+            cards.entry(&device.card).or_default().push(Arc::clone(device));
+        }
+        let host = self.host.clone();
+        let look = move |devices: Vec<Arc<Device>>| {
+            devices.iter().all(|device| looks.get(&*device.vendor).is_none_or(|is_as_found| is_as_found(&host, device)))
+        };
+        let key = |devices: &Vec<Arc<Device>>| devices[0].card.clone();
+        let cards = cards.into_values().collect();
+        let outcomes = self.fence.each_within(self.fence.deadline(), cards, key, look, beat);
+        !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Done(false)))
+    }
+
+    /// Seconds until a regular poll has something to look at: see [`Poller::pause`].
+    #[must_use]
+    pub fn pause(&self) -> u64 {
+        self.poller.pause()
+    }
+
     /// Polls the devices found and those kept. Returns those with findings or sources that did not look. `beat` is
     /// called every half second meanwhile.
     pub fn poll(&mut self, reason: &PollReason, beat: &dyn Fn()) -> Vec<Look> {

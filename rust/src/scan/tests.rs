@@ -264,3 +264,17 @@ fn a_first_scan_reads_no_file_of_a_card_twice_and_of_a_bridge_its_class_alone() 
         assert!(!counts.contains_key(&own(attribute)), "{attribute}");
     }
 }
+
+#[test]
+fn a_port_that_is_programmed_is_no_longer_as_the_last_scan_has_found_it() {
+    let root = root_with_a_card();
+    let root = root.path().canonicalize().unwrap();
+    let mut scanner = Scanner::new(Host::simulated(&root), &made(&json!({})));
+    assert!(scanner.are_as_found(&|| {}), "nothing was found yet");
+    scanner.scan(&|| {});
+    assert!(scanner.are_as_found(&|| {}));
+    std::fs::write(root.join(CARD).join(REGION).join("dfl-port.0/afu_id"), format!("{:032x}\n", 7)).unwrap();
+    assert!(!scanner.are_as_found(&|| {}));
+    scanner.scan(&|| {});
+    assert!(scanner.are_as_found(&|| {}));
+}

@@ -59,6 +59,12 @@ pub trait Vendor: Send + Sync {
         false
     }
 
+    /// How to see that a device is still what a scan has found, if it can become another without an event and without
+    /// being gone: regular looks between two scans ask it. Runs behind the fence.
+    fn is_as_found(&self) -> Option<fn(&Host, &Device) -> bool> {
+        None
+    }
+
     /// Why the options keep a device out of the offers, for users: its parts are offered instead, or the whole that it is
     /// a part of. `None` if it is offered. A pure function of the device and the options.
     fn left_out(&self, _device: &Device) -> Option<&'static str> {

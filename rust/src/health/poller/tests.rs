@@ -400,6 +400,32 @@ fn cards_take_turns_at_what_is_looked_at_seldom_so_that_no_poll_looks_at_all() {
 }
 
 #[test]
+fn few_cards_look_together_so_that_polls_between_can_be_left_out() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let register = |card: usize| format!("/sys/card{card}/temp1_alarm");
+    let device = |card| device(&format!("card{card}"), "port", vec![temperature::alarm(register(card))]);
+    (0..8).for_each(|card| tree.write(&register(card), "0"));
+    poller.watch(&(0..8).map(device).collect::<Vec<_>>());
+    assert_eq!(poller.pause(), 1, "nobody has looked yet");
+    regular(&mut poller, &[]);
+    (0..8).for_each(|card| tree.write(&register(card), "1"));
+    let polls: Vec<_> = (0..10).map(|_| (poller.pause(), regular(&mut poller, &[]).len())).collect();
+    let expected = [(5, 0), (4, 0), (3, 0), (2, 0), (1, 4), (5, 4), (4, 4), (3, 4), (2, 4), (1, 8)];
+    assert_eq!(polls, expected);
+}
+
+#[test]
+fn no_poll_is_left_out_while_a_source_looks_in_each() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    poller.watch(&[device("card", "port", vec![fpga_errors::of_port(PORT)])]);
+    regular(&mut poller, &[]);
+    assert_eq!(poller.pause(), 1);
+}
+
+#[test]
 fn an_attribute_that_was_never_there_is_looked_for_at_each_sixtieth_poll_or_when_an_event_names_its_card() {
     let tree = Tree::new();
     tree.set("vendor", "0x8086");

@@ -23,7 +23,7 @@ const DEVICE_DUMP: &str = "device-dump";
 static ABOUT: About = About {
     name: DEVICE_DUMP,
     reads: Class::KernelMemory,
-    pace: Pace::Each,
+    pace: Pace::Fifth,
     document: "https://docs.kernel.org/gpu/amdgpu/debugging.html",
     meanings: &[Meaning::warning(
         DEVICE_DUMP,

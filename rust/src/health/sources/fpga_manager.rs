@@ -16,7 +16,7 @@ use crate::host::attribute::trimmed;
 static ABOUT: About = About {
     name: "fpga-manager",
     reads: Class::KernelMemory,
-    pace: Pace::Each,
+    pace: Pace::Fifth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-fpga-manager",
     meanings: &[Meaning::unhealthy(
         UNPROGRAMMED,

@@ -89,6 +89,10 @@ impl Vendor for IntelFpga {
         self.cache.forget();
     }
 
+    fn is_as_found(&self) -> Option<fn(&Host, &Device) -> bool> {
+        Some(has_loaded)
+    }
+
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         container_edits(device, self.mode, way)
     }
