@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
+import time
 from typing import TYPE_CHECKING
 
 from devherd import spool
