@@ -170,7 +170,6 @@ def _scanner_access(settings: Settings, _name: str) -> Access:
         made=lasting,
         follows=(settings.run_dir, *lasting),
         modes=True,
-        keeps_files_open=True,  # 15 a card
         families=(socket.AF_UNIX, socket.AF_NETLINK),
         capabilities=(
             Capability.DAC_OVERRIDE,  # files that are not root's

@@ -70,8 +70,6 @@ class Access(Record, kw_only=True):
     """Capabilities that it keeps, if the supervisor has them."""
     limits: Mapping[int, int] = DEFAULT_LIMITS
     """Upper limits, by RLIMIT_ number; lower limits of the supervisor stay."""
-    keeps_files_open: bool = False
-    """True if it opens as many files as its hard limit permits: the usual soft limit, 1 024, is for select(2)."""
 
 
 class Sandbox:
@@ -142,9 +140,6 @@ def _limit(access: Access) -> None:
             most if limit == resource.RLIM_INFINITY else min(limit, most) for limit in resource.getrlimit(number)
         )
         resource.setrlimit(number, (soft, hard))
-    if access.keeps_files_open:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _code() -> Iterator[Path]:
