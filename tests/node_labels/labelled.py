@@ -1,10 +1,13 @@
 """The labels of a simulated node under a configuration."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
+from devherd.inventory import Entry
 from devherd.node_labels.node import Labels, node_of
 from devherd.node_labels.others import labels_of_node
 from devherd.scanner.once import scan_once
@@ -31,3 +34,10 @@ def labels_of(root: Path, **config: Any) -> Labels:
 def below(labels: Labels, *prefixes: str) -> dict[str, str]:
     """Those whose names begin so."""
     return {name: value for name, value in labels.values.items() if name.startswith(prefixes)}
+
+
+def entry_of(resource_name: str, vendor: str, facts: Mapping[str, Any], number: int = 0, **known: Any) -> Entry:
+    """An entry of the inventory whose device is known by nothing but facts."""
+    card, device_id = f"c{number}", f"d{number}"
+    device = SimpleNamespace(vendor=vendor, card=card, id=device_id, key=(vendor, card, device_id), facts=facts)
+    return Entry(device, resource_name, **known)

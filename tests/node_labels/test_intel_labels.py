@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from labelled import below, labelled
+from labelled import below, entry_of, labelled
 
 from devherd.inventory import Entry
 from devherd.node_labels import others
@@ -39,8 +39,7 @@ def test_an_arria_10_is_named_and_other_fpgas_are_not(tmp_path):
 
 def entry(vendor: str, address: int, pci_class: str, device_id: str) -> Entry:
     facts = {"pci_address": f"0000:{address:02x}:00.0", "pci_class": pci_class, "device_id": device_id}
-    device = SimpleNamespace(vendor=vendor, facts={name: SimpleNamespace(text=text) for name, text in facts.items()})
-    return Entry(device, "gpu.intel.com/xe")
+    return entry_of("gpu.intel.com/xe", vendor, {name: SimpleNamespace(text=text) for name, text in facts.items()})
 
 
 def fpga(pci_class: str, device_id: str):

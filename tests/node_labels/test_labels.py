@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labelled import labelled
+from labelled import entry_of, labelled
 
 from devherd.inventory import Entry, Inventory
 from devherd.node_labels import others
@@ -62,7 +62,7 @@ def entries(draw) -> list[Entry]:
             name: SimpleNamespace(text=text, source=draw(st.sampled_from(["/sys/x", "NVML"])))
             for name, text in texts.items()
         }
-        made.append(Entry(SimpleNamespace(vendor=vendor, card=f"c{number}", id=f"d{number}", facts=facts), "a.b/c"))
+        made.append(entry_of("a.b/c", vendor, facts, number))
     return made
 
 
@@ -153,7 +153,6 @@ def test_globs_leave_labels_out(tmp_path):
 
 def test_devices_that_are_gone_are_not_counted():
     """They are listed as Unhealthy for a while, but the node has them no longer."""
-    device = SimpleNamespace(vendor="amd", card="c", id="d", facts={})
     config = SimpleNamespace(native="{}")
-    inventory = Inventory([Entry(device, "amd.com/gpu", gone_since=1.0)])
+    inventory = Inventory([entry_of("amd.com/gpu", "amd", {}, gone_since=1.0)])
     assert node_of(config, inventory, []).entries == []

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from labelled import below, labelled, labels_of
+from labelled import below, entry_of, labelled, labels_of
 
 from devherd.inventory import Entry
 from devherd.node_labels.node import Node
@@ -93,7 +93,7 @@ def gpu(number: int, **facts: str) -> Entry:
     """A GPU with these facts, given by NVML; empty ones are unknown."""
     known = {"pci_address": f"0000:0{number}:00.0", "model": "A"} | {name: text for name, text in facts.items() if text}
     made = {name: SimpleNamespace(text=text, source="NVML") for name, text in known.items()}
-    return Entry(SimpleNamespace(vendor="nvidia", card=f"c{number}", id=f"GPU-{number}", facts=made), "nvidia.com/gpu")
+    return entry_of("nvidia.com/gpu", "nvidia", made, number)
 
 
 CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"

@@ -144,10 +144,10 @@ def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_f
     options = SimpleNamespace(settings=config.settings(), fork=fork)
     loader = Loader(load, options, config, is_kept=False)
     file.write_text("scan: {period: 6s}\n")
-    for readers in ({}, {"scanner": 1}, {"scanner": 1, "exporter": 2}, {"scanner": 1}):
+    for readers in ({}, {"scanner": 0}, {"scanner": 0, "exporter": 0}, {"scanner": 0}):
         loader.tend(readers)
     assert forks == []
-    loader.tend({"scanner": 1, "exporter": 3})
+    loader.tend({"scanner": 0, "exporter": 1})
     assert forks == [1]
-    loader.tend({"scanner": 4, "exporter": 3})
+    loader.tend({"scanner": 1, "exporter": 1})
     assert forks == [1], "it has been looked at as it is now"

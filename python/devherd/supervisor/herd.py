@@ -223,7 +223,7 @@ class Herd(Supervisor):
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
                 self.options.mood = SupervisorStates.SHUTDOWN
             readers = self._readers_of_the_configuration()
-            self._loader.tend({process.config.child_name: process.pid for process in readers if process.pid})
+            self._loader.tend({process.config.child_name: process.restarts.total() for process in readers})
             self._service_manager.beat()
         self.options.heartbeats.beat(self.options.heartbeats.supervisor)
         if self.options.mood == SupervisorStates.RUNNING and (is_due or self._spool_has_changed()):

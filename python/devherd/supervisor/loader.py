@@ -61,8 +61,7 @@ class Loader:
         self._looked_at = config.settings().config_seen
         chosen_from = config.settings().configurations
         self._watch = ConfigurationsWatch(chosen_from, config.settings()) if chosen_from else None
-        self._readers: dict[str, int] = {}
-        """The last process of each program that has run."""
+        self._readers: Mapping[str, int] = {}
         self._pid = 0
         self._complaints = -1
         self._kill_at = 0.0
@@ -95,8 +94,8 @@ class Loader:
     def tend(self, readers: Mapping[str, int]) -> None:
         """Called again and again. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
 
-        `readers` are the processes that read the configuration, by program: one that follows another gets the current
-        file. If a node label chooses the file, another choice or other content is loaded at once.
+        `readers` are the programs that read the configuration, with their restarts: a process that follows another
+        gets the current file. If a node label chooses the file, another choice or other content is loaded at once.
         """
         if self._pid and time.monotonic() >= self._kill_at:
             log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
@@ -113,10 +112,10 @@ class Loader:
         elif not self._pid and time.monotonic() >= self._validate_at:
             self._start(counts=False)
             self._validates = bool(self._pid)
-        is_restarted = any(self._readers.get(name, pid) != pid for name, pid in readers.items())
+        is_restarted = any(restarts > self._readers.get(name, 0) for name, restarts in readers.items())
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
-        self._readers.update(readers)
+        self._readers = readers
 
     def end(self) -> None:
         """Kill the process, so that it does not write: another instance may use the run directory soon."""
