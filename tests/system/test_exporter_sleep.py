@@ -149,3 +149,21 @@ async def test_an_exporter_whose_address_is_in_use_stays_awake_until_it_has_it(t
         await asyncio.sleep(2.5)
         assert len(exporters(testbed)) == 1
     await asleep(testbed)
+
+
+@asleep_soon
+async def test_the_next_instance_gets_the_address_of_an_exporter_that_sleeps(testbed):
+    """A roll-out on the node's own network: the address is free once the old instance has ended."""
+    await asleep(testbed)
+    old = testbed.herd
+    await testbed.start_herd("--take-over")
+    await testbed.until(lambda: "another instance runs here" in testbed.log, "the new one stands by")
+    mark = testbed.kubelet.events.mark()
+
+    old.terminate()
+    assert await asyncio.wait_for(old.wait(), 20) == 0
+    await testbed.kubelet.until_registered(NAME, since=mark)
+
+    serving = f"exporter: serving http://{testbed.settings.listen}"
+    await testbed.until(lambda: serving in testbed.log.partition("taking over after ")[2], "it serves")
+    assert (await get(testbed, "/readyz")) == (200, "ok\n")
