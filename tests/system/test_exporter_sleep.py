@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,12 @@ async def asleep(testbed):
 def exporters(testbed):
     """The supervisor's children that are exporters."""
     pids = Path(f"/proc/{testbed.herd.pid}/task/{testbed.herd.pid}/children").read_text().split()
-    return [pid for pid in pids if b"devherd: exporter" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = []
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ends just now
+            if b"devherd: exporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 @asleep_soon
