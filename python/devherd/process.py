@@ -5,11 +5,11 @@ reads those of the children; the exporter, which inherits the mapping, and comma
 read all.
 """
 
-import json
 import mmap
 import os
 import signal
 import socket
+import stat
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -217,18 +217,24 @@ def hand_sockets(through: socket.socket, sockets: Mapping[str, Sequence[int]]) -
     """Send the descriptors of listening sockets by address, in one message. Raises OSError if it cannot be sent."""
     addresses = [address for address, descriptors in sockets.items() for _ in descriptors]
     descriptors = [descriptor for of_address in sockets.values() for descriptor in of_address]
-    socket.send_fds(through, [json.dumps(addresses).encode()], descriptors)
+    socket.send_fds(through, ["\n".join(addresses).encode()], descriptors)
 
 
 def take_sockets(through: socket.socket) -> dict[str, list[socket.socket]]:
-    """The sockets that were sent with `hand_sockets`; empty if none were."""
+    """The sockets that were sent with `hand_sockets`; empty if none were, or anything else: a child is not trusted."""
     through.setblocking(False)  # recv_fds ignores flags
     try:
         message, descriptors, _, _ = socket.recv_fds(through, _LONGEST_MESSAGE, _MOST_SOCKETS)
-    except BlockingIOError:
+    except OSError:
+        return {}
+    addresses = message.decode(errors="replace").split("\n")
+    are_sockets = all(stat.S_ISSOCK(os.fstat(descriptor).st_mode) for descriptor in descriptors)
+    if len(addresses) != len(descriptors) or not are_sockets:
+        for descriptor in descriptors:
+            os.close(descriptor)
         return {}
     sockets: dict[str, list[socket.socket]] = {}
-    for address, descriptor in zip(json.loads(message or b"[]"), descriptors, strict=True):
+    for address, descriptor in zip(addresses, descriptors, strict=True):
         sockets.setdefault(address, []).append(socket.socket(fileno=descriptor))
     return sockets
 

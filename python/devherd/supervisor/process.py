@@ -267,7 +267,7 @@ class Process(Subprocess):
         """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
         if self.is_asleep:
             self._stop_polling()
-            self._keeper.stop()
+            self._keeper.stop(self._access.sockets)
             self.change_state(ProcessStates.STOPPED)
             self.note(f"{self.config.child_name} stopped, in its sleep")
             return None

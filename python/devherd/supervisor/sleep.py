@@ -7,7 +7,7 @@ meanwhile: the connection waits in the kernel, and the new process answers it.
 
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from devherd.process import hand_sockets, take_sockets
@@ -71,13 +71,14 @@ class Keeper:
             self._kept = take_sockets(self._ours)
         return [one.fileno() for sockets in self._kept.values() for one in sockets]
 
-    def stop(self) -> None:
-        """Close the sockets as the child does at its end: Unix sockets are removed."""
+    def stop(self, directories: Collection[Path]) -> None:
+        """Close the sockets as the child does at its end: Unix sockets in its own directories are removed."""
         for sockets in self._kept.values():
             for one in sockets:
-                if one.family == socket.AF_UNIX:
+                name = one.getsockname() if one.family == socket.AF_UNIX else ""
+                if isinstance(name, str) and name and Path(name).parent in directories:  # bytes: an abstract one
                     with contextlib.suppress(OSError):
-                        Path(one.getsockname()).unlink()
+                        Path(name).unlink()
         self._close()
         self.close_pair()
 
