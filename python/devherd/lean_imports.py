@@ -2,9 +2,10 @@
 
 supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf its slower
 implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions; asyncio and
-hashlib load OpenSSL, prometheus-client a server and a client of its own. While these are imported, a stand-in replaces
-each. It has the names that are used at import, and later those of the real module, for code that imports the module
-again and for code that holds the stand-in. The names are known for the versions that pyproject.toml permits.
+hashlib load OpenSSL, prometheus-client a server and a client of its own, pydantic a search for plugins. While these
+are imported, a stand-in replaces each. It has the names that are used at import, and later those of the real module,
+for code that imports the module again and for code that holds the stand-in. The names are known for the versions that
+pyproject.toml permits.
 """
 
 import functools
@@ -102,6 +103,13 @@ PROMETHEUS: StandIns = {
     "wsgiref.simple_server": {"make_server": None, "WSGIRequestHandler": object, "WSGIServer": object},
 }
 """prometheus-client's server and its client for a push gateway."""
+PYDANTIC: StandIns = {
+    "fractions": {"Fraction": type("Fraction", (), {})},
+    "importlib.metadata": {"entry_points": lambda **_: ()},  # plugins
+    "secrets": {},
+    "zoneinfo": {"ZoneInfo": type("ZoneInfo", (), {}), "ZoneInfoNotFoundError": KeyError},
+}
+"""Types of values that the configuration has not, and plugins; none of them is among the checks of a configuration."""
 _KEPT = ("SSLSocket", *HERD["inspect"])
 """Names that stay in a stand-in: asyncio never gets such a socket, and these functions do what the real ones do."""
 _OPENSSL = "_hashlib"

@@ -10,9 +10,9 @@ from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.programs import Programs
 
-def load():
+def load(_running):
     time.sleep(0.3)
-    return Config(common=Settings()), False
+    return Config(common=Settings())
 
 first_scan = FirstScan(load, Programs((), lambda config: None, lambda: None))
 first_scan.close()
@@ -35,7 +35,7 @@ from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.programs import Programs
 
 programs = Programs((), lambda config: time.sleep(600), lambda: None, rehearse=lambda config: time.sleep(1))
-first_scan = FirstScan(lambda: (Config(common=Settings()), False), programs)
+first_scan = FirstScan(lambda _running: Config(common=Settings()), programs)
 assert first_scan.config() is not None
 first_scan.rehearse()
 assert not first_scan.rehearsed(0.1)

@@ -123,9 +123,10 @@ def add_schema_arguments(_parser: argparse.ArgumentParser) -> None:
 
 def run_schema(_arguments: argparse.Namespace) -> int:
     """Print the JSON Schema of the configuration file, for editors and validators."""
+    from devherd.config.describe import described
     from devherd.config.model import Config
 
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **described(Config).model_json_schema()}
     print(json.dumps(_on_one_line(schema), indent=2))
     return ExitCode.DONE
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from devherd.cli.options import OPTIONS, given_options, plain_options, plugin_of, word_of
 from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import DevherdError, UsageError
-from devherd.lean_imports import lean_imports
+from devherd.lean_imports import PYDANTIC, lean_imports
 
 if TYPE_CHECKING:
     import argparse
@@ -88,8 +88,9 @@ def start(given: Mapping[str, Any]) -> int:
     kept = KeptConfig(options, os.environ)
 
     def load(running: "Settings | None") -> "Resolved":
-        from devherd.config.loader import reload
-        from devherd.config.resolution import resolve
+        with lean_imports(PYDANTIC):
+            from devherd.config.loader import reload
+            from devherd.config.resolution import resolve
 
         try:
             config = reload(running, os.environ, plugin_of) if running else _first(options)

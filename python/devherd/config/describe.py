@@ -1,5 +1,9 @@
 """Keys of the configuration file as data, the sample file made of them, and examples."""
 
+import ast
+import functools
+import inspect
+import itertools
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +37,7 @@ class Key:
 
 def keys_of(section: type[BaseModel]) -> Iterator[Key]:
     """The keys of a section, in their order."""
+    described(section)
     for name, field in section.model_fields.items():
         inner = section_of(field)
         is_list = _is_list(field.annotation)
@@ -45,6 +50,35 @@ def keys_of(section: type[BaseModel]) -> Iterator[Key]:
             section=inner,
             is_list=is_list,
         )
+
+
+@functools.cache
+def described(section: type[BaseModel]) -> type[BaseModel]:
+    """The model, with the docstrings of its keys as descriptions, also in its schema.
+
+    pydantic can do that while it makes a model: it would read and parse the source at each start.
+    """
+    for inner in filter(None, map(section_of, section.model_fields.values())):
+        described(inner)
+    texts = dict(itertools.chain.from_iterable(map(_docstrings, reversed(section.__mro__))))
+    for name, field in section.model_fields.items():
+        field.description = field.description or texts.get(name)
+    section.model_rebuild(force=True)
+    return section
+
+
+def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """The docstrings behind the fields of a class, by name."""
+    if not issubclass(kind, BaseModel) or kind is BaseModel:
+        return
+    (made,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    for field, text in itertools.pairwise(getattr(made, "body", ())):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                yield name, inspect.cleandoc(words)
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -45,7 +45,7 @@ class Selector(BaseModel):
     one of which must match. Letter case counts.
     """  # noqa: D205 - what users read
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, Patterns] = Field(init=False)
     file_only: ClassVar[frozenset[str]] = frozenset()
     derived: ClassVar[tuple[str, ...]] = ("facts",)

@@ -85,8 +85,9 @@ def _either(words: list[str]) -> str:
 class Section(BaseModel):
     """A section of the file. Unknown keys are errors; an optional key without a value has its default; it is immutable.
 
-    The docstrings of sections and of their fields are shown to users: in the schema, in `devherd config sample`, in
-    docs/configuration.md. The configuration in force has a dataclass for each section: `sections.py`, generated.
+    The docstrings of sections and of their fields are shown to users (describe.py): in the schema, in `devherd config
+    sample`, in docs/configuration.md. The configuration in force has a record for each section: `sections.py`,
+    generated.
     """
 
     file_only: ClassVar[frozenset[str]] = frozenset()
@@ -96,7 +97,7 @@ class Section(BaseModel):
     derived: ClassVar[tuple[str, ...]] = ()
     """Properties that the configuration in force has in addition to the keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod

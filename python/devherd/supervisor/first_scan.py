@@ -1,26 +1,28 @@
 """The first scan, in a separate process: it reads the configuration and scans while the supervisor still imports.
 
 The supervisor gets the configuration over a pipe, takes its locks, and only then lets the first scan write the spool.
+A configuration that is not kept from an earlier start is read in a third process, while the scan imports what it needs.
 While the supervisor waits for its locks, the first scan rehearses: it scans, writes nothing, and serves the result. An
 instance that cannot do its work fails here, before it is ready, while the other instance still serves.
 """
 
 import contextlib
+import json
 import logging
 import os
-import pickle
 import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from devherd import log as logs
-from devherd.config.resolved import Config
+from devherd.config.resolved import Config, as_json, from_json
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor import fork, signals
 from devherd.supervisor.fork import entitle
+from devherd.supervisor.loader import Load
 from devherd.supervisor.sandbox import Access, Sandbox
 
 if TYPE_CHECKING:
@@ -34,9 +36,11 @@ REHEARSAL = "rehearsal"
 """Name in the log of the process that rehearses serving."""
 _GO, _REHEARSE = b"g", b"r"
 _REHEARSED = b"."
+_READ, _KEPT = b"r", b"k"
+"""In front of the configuration: whether it was read and validated, or kept by an earlier start."""
 
-Load = Callable[[], tuple[Config, bool]]
-"""Returns the configuration, and whether it was kept by an earlier start and is not validated in this one."""
+Kept = Callable[[], Config | None]
+"""Returns the configuration of an earlier start, which is not validated in this one; None if it cannot be used."""
 
 
 class FirstScan:
@@ -46,7 +50,7 @@ class FirstScan:
     a signal has requested the end.
     """
 
-    def __init__(self, load: Load, programs: "Programs") -> None:
+    def __init__(self, load: Load, programs: "Programs", kept: Kept = lambda: None) -> None:
         """Start the process."""
         self.config_is_kept = False
         """Whether the configuration is that of an earlier start, which has not been validated in this one."""
@@ -58,7 +62,7 @@ class FirstScan:
             if self._pid == 0:
                 os.close(answers)
                 os.close(self._orders)
-                _run(load, programs, os.fdopen(answer, "wb"), order, parent)
+                _run((kept, load), programs, os.fdopen(answer, "wb"), order, parent)
         os.close(answer)
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
@@ -66,12 +70,11 @@ class FirstScan:
     def config(self) -> Config | None:
         """Wait for the configuration; None if it is invalid, which the process has logged."""
         signals.wait_for(self._answers)
-        try:
-            config: Config
-            config, self.config_is_kept = pickle.load(self._answers)  # noqa: S301 - from our own fork
-        except (EOFError, pickle.UnpicklingError):
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
             return None
-        return config
+        self.config_is_kept = line.startswith(_KEPT)
+        return from_json(line[len(_KEPT) :])
 
     def rehearse(self) -> None:
         """Start the rehearsal, which needs no locks; `rehearsed` waits for its end."""
@@ -121,17 +124,24 @@ class FirstScan:
         os.close(self._orders)
 
 
-def _run(load: Load, programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
+def _run(configs: tuple[Kept, Load], programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
+    kept, load = configs
     code = fork.CRASHED
     try:
         os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
         fork.reset_signals()
         fork.die_with(parent)
-        config, is_kept = load()
+        config = kept()
+        if config is not None:
+            _answer(answer, _KEPT, as_json(config))
+        else:
+            reader = _Reader(load)
+            programs.preload_scan()
+            read = reader.config()
+            _answer(answer, _READ, read)
+            config = from_json(read)
         settings = config.settings()
         entitle("first scan", settings)
-        pickle.dump((config, is_kept), answer)
-        answer.flush()
         logs.configure(NAME, settings.log_level, settings.log_format)
         programs.preload_scan()  # while the supervisor still imports
         work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
@@ -145,10 +155,58 @@ def _run(load: Load, programs: "Programs", answer: BinaryIO, order: int, parent:
     except DevherdError as error:
         logs.fail(error)
         code = error.exit_code
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else fork.CRASHED
     except BrokenPipeError:
         code = 0  # the supervisor ended during its start: the result is not needed
     except BaseException:  # nothing may reach the supervisor's frames below
         log.exception("the first scan crashed")
+    finally:
+        fork.end(code)
+
+
+def _answer(answer: BinaryIO, state: bytes, config: bytes) -> None:
+    answer.write(state + config + b"\n")
+    answer.flush()
+
+
+class _Reader:
+    """The process that reads the configuration: pydantic and its models take longer than all else of a start."""
+
+    def __init__(self, load: Load) -> None:
+        config, give = os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(config)
+            _read(load, os.fdopen(give, "wb"), parent)
+        os.close(give)
+        self._config = os.fdopen(config, "rb")
+
+    def config(self) -> bytes:
+        """The configuration as JSON. Raises SystemExit with its exit code if it has logged errors; ends as it ended."""
+        with self._config as given:
+            config = given.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if code < 0:
+            os.kill(os.getpid(), -code)
+        if code:
+            raise SystemExit(code)
+        return config
+
+
+def _read(load: Load, give: BinaryIO, parent: int) -> NoReturn:
+    code = fork.CRASHED
+    try:
+        fork.die_with(parent)
+        with give:
+            give.write(as_json(load(None)))
+        code = 0
+    except DevherdError as error:
+        logs.fail(error)
+        code = error.exit_code
+    except BaseException:  # nothing may reach the frames of the first scan below
+        log.exception("reading the configuration crashed")
     finally:
         fork.end(code)
 
@@ -189,8 +247,8 @@ class _Serving:
 
     def offer(self, resources: list[spool_pb2.Resource]) -> None:
         """Send the resources to serve. If the process has died, `refuse_failure` raises."""
-        with contextlib.suppress(BrokenPipeError), os.fdopen(self._offers, "wb", closefd=False) as file:
-            pickle.dump([resource.SerializeToString() for resource in resources], file)
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self._offers, "w", closefd=False) as file:
+            json.dump([resource.SerializeToString().hex() for resource in resources], file)
 
     def end(self) -> None:
         """Wait for the end of the process. Without resources it ends at once."""
@@ -199,8 +257,7 @@ class _Serving:
             failure = file.read()
         self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if failure:
-            what, why, cure = pickle.loads(failure)  # noqa: S301 - from our own fork
-            self._failure = DevherdError(what, why, cure)
+            self._failure = DevherdError(*json.loads(failure))
 
     def refuse_failure(self) -> None:
         """Raise DevherdError if the process could not serve."""
@@ -226,7 +283,7 @@ def _run_rehearsal(settings: Settings, access: Access, offered: BinaryIO, failur
             rehearsal.rehearse(resources, settings)
         code = 0
     except DevherdError as error:
-        pickle.dump((error.what, error.why, error.cure), failure)
+        failure.write(json.dumps((error.what, error.why, error.cure)).encode())
         failure.flush()
     except BaseException:  # nothing may reach the frames of the parent process
         log.exception("%s crashed", REHEARSAL)
@@ -236,8 +293,5 @@ def _run_rehearsal(settings: Settings, access: Access, offered: BinaryIO, failur
 
 def _resources(offered: BinaryIO) -> list[spool_pb2.Resource] | None:
     """The resources that the scan found; None if the scan failed."""
-    try:
-        found = pickle.load(offered)  # noqa: S301 - from our own parent
-    except EOFError:
-        return None
-    return [*map(spool_pb2.Resource.FromString, found)]
+    found = offered.read()
+    return [spool_pb2.Resource.FromString(bytes.fromhex(each)) for each in json.loads(found)] if found else None

@@ -7,14 +7,12 @@ children share; take the configuration; lock, perhaps after the end of another i
 import contextlib
 import gc
 import sys
-from collections.abc import Callable
 
 from devherd import _native
-from devherd.config.resolved import Config
 from devherd.lean_imports import lean_imports
 from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.supervisor import signals
-from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.first_scan import FirstScan, Kept
 from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs
 
@@ -26,7 +24,7 @@ def run(
     programs: Programs = DEVHERD,
     silence_limit_seconds: float = SILENCE_LIMIT_SECONDS,
     *,
-    kept: Callable[[], Config | None] = lambda: None,
+    kept: Kept = lambda: None,
     takes_over: bool = False,
     restarts_for_driver: bool = False,
 ) -> int:
@@ -38,15 +36,10 @@ def run(
     stand by until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
     `restarts_for_driver`: it ends, too, when NVIDIA's driver has become newer than this container's library.
     """
-
-    def load_first() -> tuple[Config, bool]:
-        earlier = kept()
-        return (load(None), False) if earlier is None else (earlier, True)
-
     signals.remember()
     sys.stdout.flush()  # a forked process would write the buffer once more
     gc.disable()
-    with contextlib.closing(FirstScan(load_first, programs)) as first_scan:
+    with contextlib.closing(FirstScan(load, programs, kept)) as first_scan:
         with lean_imports():  # slow, in parallel to the first scan
             from devherd.supervisor.startup import prepare, remove_files_of_gone_resources  # noqa: PLC0415 - as above
 
