@@ -5,17 +5,16 @@ A process keeps its values in its state file, and its successor continues from t
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from devherd.proto import spool_pb2
+from devherd.records import Record
 
 FOR_A_RESOURCE = ("resource_name",)
 FOR_A_DEVICE = ("resource_name", "device_id")
 _CALL_SECONDS = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Record):
     """A number that only grows. `name` has no `_total`, which Prometheus adds."""
 
     name: str
@@ -25,8 +24,7 @@ class Counter:
     """True if every process counts the same events: the node's value is then their maximum, not their sum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Record):
     """Observations by size; `buckets` are ascending upper bounds, followed by a bucket without a bound."""
 
     name: str

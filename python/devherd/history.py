@@ -11,11 +11,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from devherd.records import Record, field
 from devherd.spool import Identity, identity_of
 
 Kind = Literal[
@@ -47,8 +47,7 @@ Stamp = tuple[tuple[str, Identity], ...]
 """The current files by process, each with its version; changes when an event is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """An event. `message` is human-readable; resource and device have their own fields."""
 
     time: float
@@ -61,7 +60,7 @@ class Event:
     reasons: tuple[str, ...] = ()
     process: str = ""
     """The writer: `scanner`, `supervisor`, `resource:<key>`, `operator`."""
-    details: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, str] = field(factory=dict)
     """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
 
 

@@ -1,4 +1,4 @@
-"""Frozen values with named fields: what `@dataclass(frozen=True)` makes, for the classes that a start imports.
+"""Values with named fields, frozen by default: what `@dataclass(frozen=True)` makes, for classes that a start imports.
 
 dataclasses writes and compiles methods for each class at each import, half a millisecond of CPU time each: with these
 classes 22 ms, an eighth of a start. Here all classes have the same methods. Type checkers know them by PEP 681.
@@ -27,7 +27,7 @@ def field(*, factory: Callable[[], Any]) -> Any:
 class Record:
     """The base of such a class. Its fields are the annotated names, those of its bases first.
 
-    class Point(Record):  # or (Record, kw_only=True)
+    class Point(Record):  # or (Record, kw_only=True), (Record, frozen=False)
         x: int
         y: int = 0
     """
@@ -36,10 +36,14 @@ class Record:
     """The default of each field, `...` for none."""
     _positional: tuple[str, ...] = ()
 
-    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+    def __init_subclass__(cls, *, kw_only: bool = False, frozen: bool = True) -> None:
         own = {name: vars(cls).get(name, ...) for name in cls.__annotations__}
         cls._fields = {**cls._fields, **own}
         cls._positional = cls._positional if kw_only else (*cls._positional, *own)
+        if not frozen:
+            cls.__setattr__ = object.__setattr__  # type: ignore[method-assign, assignment]
+            cls.__delattr__ = object.__delattr__  # type: ignore[method-assign]
+            cls.__hash__ = None  # type: ignore[assignment]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         kind = type(self)

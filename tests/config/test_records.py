@@ -1,4 +1,4 @@
-"""Records are what frozen dataclasses are."""
+"""Records are what dataclasses are."""
 
 import dataclasses
 import pickle
@@ -90,3 +90,14 @@ def test_a_record_that_wants_names_takes_no_others():
         Named(1)
     with pytest.raises(TypeError, match="Named needs x"):
         Named()
+
+
+def test_a_record_that_is_not_frozen_can_be_changed_and_is_no_key():
+    class Count(Record, frozen=False):
+        number: int = 0
+
+    count = Count()
+    count.number += 1
+    assert (count, count == Count(), fields_of(Count)) == (Count(1), False, ("number",))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(count)

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from devherd.kubelet.endpoint import Endpoint, Identity
 from devherd.kubelet.pod_resources import allocatable_ids
 from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
+from devherd.records import Record
 from devherd.text import amount
 
 MISSES = 2
@@ -39,8 +39,7 @@ STOP_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Record):
     """Why a generation has ended, and how long the kubelet had watched it (None: it was never registered)."""
 
     reason: str
@@ -178,9 +177,9 @@ class Generation:
         try:
             await asyncio.wait((over, joined), return_when=asyncio.FIRST_COMPLETED)
             if not joined.done():
-                return replace(over.result(), lives=False)
+                return over.result().but(lives=False)
             since = joined.result()
-            return replace(await self._first(over), watched_seconds=time.monotonic() - since)
+            return (await self._first(over)).but(watched_seconds=time.monotonic() - since)
         finally:
             self.is_registered = False
             over.cancel()

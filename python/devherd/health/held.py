@@ -5,9 +5,9 @@ long each time.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from devherd import records
 from devherd._native import Evidence
 from devherd.inventory import DeviceKey
 from devherd.reasons.registry import HANGING, MEANINGS, Action, Meaning
@@ -21,8 +21,7 @@ ANY_SOURCE = ""
 """In `Seen.not_looked`: no source has looked at the device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(records.Record):
     """A moment: wall-clock seconds for display, CLOCK_MONOTONIC seconds for arithmetic, and the boot id of both."""
 
     wall: float
@@ -51,29 +50,28 @@ class Statement(NamedTuple):
     reason: str = ""
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(records.Record, frozen=False):
     """One look at all devices, with the events since the previous look."""
 
-    findings: dict[DeviceKey, list["Finding"]] = field(default_factory=dict)
+    findings: dict[DeviceKey, list["Finding"]] = records.field(factory=dict)
     """Level findings, and events that their source counts: an equal count is the same event."""
-    not_looked: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
+    not_looked: dict[DeviceKey, dict[str, str]] = records.field(factory=dict)
     """By device and source: why the source has not looked."""
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = records.field(factory=dict)
     """By source: why it can look at no device."""
-    reported: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, float] = records.field(factory=dict)
     """By source that is a process of its own: wall-clock second at which it looked last."""
-    let_go: set[str] = field(default_factory=set)
+    let_go: set[str] = records.field(factory=set)
     """Those of them whose findings no longer count: they look at no device, and are not waited for."""
-    lets_go_after: dict[str, float] = field(default_factory=dict)
+    lets_go_after: dict[str, float] = records.field(factory=dict)
     """By failed source: after how many seconds without a report its findings will no longer count."""
-    complaints: dict[str, list[str]] = field(default_factory=dict)
+    complaints: dict[str, list[str]] = records.field(factory=dict)
     """By source: what is wrong with its reports, which count all the same."""
-    looks: dict[str, float] = field(default_factory=dict)
+    looks: dict[str, float] = records.field(factory=dict)
     """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""
-    events: list[Event] = field(default_factory=list)
-    stated: list[tuple[DeviceKey, Statement, float]] = field(default_factory=list)
-    last_at: dict[tuple[DeviceKey, "Finding"], float] = field(default_factory=dict)
+    events: list[Event] = records.field(factory=list)
+    stated: list[tuple[DeviceKey, Statement, float]] = records.field(factory=list)
+    last_at: dict[tuple[DeviceKey, "Finding"], float] = records.field(factory=dict)
     """CLOCK_MONOTONIC second of the latest counted event, where its source knows it."""
 
     def add(self, key: DeviceKey, findings: Iterable["Finding"]) -> None:
@@ -107,8 +105,7 @@ Place = tuple[str, str, str, str]
 """Source, reason, file and, where its meaning depends on it, value: each is held and taken back by itself."""
 
 
-@dataclass(slots=True)
-class Held:
+class Held(records.Record, frozen=False):
     """A held finding: since when, and how near its end is."""
 
     finding: "Finding"
@@ -274,8 +271,7 @@ FIRST_HOLD_SECONDS = 600.0
 LONGEST_HOLD_SECONDS = 7200.0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(records.Record):
     """When a finding was raised, and the hold that the latest raise caused."""
 
     raised: tuple[float, ...] = ()
@@ -335,8 +331,7 @@ class KernelLogPosition(NamedTuple):
     lag_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(records.Record):
     """What the sources remember from one scanner to the next in the same boot."""
 
     kernel_log: KernelLogPosition | None = None
@@ -345,7 +340,7 @@ class Remembered:
     """Events of the kernel log about devices that no scan has found yet."""
     at_unknown_links: Sequence["KernelLogEvent"] = ()
     """Events of the kernel log at a switch's link of which no scan has found yet where it leads."""
-    uuids: Mapping[str, str] = field(default_factory=dict)
+    uuids: Mapping[str, str] = records.field(factory=dict)
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()
     """The values that the scan core remembers."""

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from devherd._native import Finding
@@ -10,6 +9,7 @@ from devherd.health.findings import Named
 from devherd.health.held import NOTHING, Remembered, Seen
 from devherd.proto import health_pb2
 from devherd.reasons.registry import KERNEL_LOG
+from devherd.records import Record, field
 
 if TYPE_CHECKING:
     from devherd._native import KernelLogEvent
@@ -31,13 +31,12 @@ class PrintedXid(NamedTuple):
     """The record, as people are shown it."""
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(Record, frozen=False):
     """The findings of some records."""
 
-    seen: Seen = field(default_factory=Seen)
-    xids: list[PrintedXid] = field(default_factory=list)
-    to_look_at: set[str] = field(default_factory=set)
+    seen: Seen = field(factory=Seen)
+    xids: list[PrintedXid] = field(factory=list)
+    to_look_at: set[str] = field(factory=set)
     """The addresses of PCI functions whose counters will say what has happened."""
 
 

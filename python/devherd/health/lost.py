@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from devherd._native import Device, vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
+from devherd.records import Record
 from devherd.text import duration, place
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,7 @@ class News(NamedTuple):
     """True if it is not missed any more."""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Record):
     """What is there."""
 
     entries: Mapping[DeviceKey, Entry]

@@ -5,9 +5,10 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from devherd import records
 from devherd._native import Evidence
 from devherd.config.resolved import facts_of, fits_any, selects
 from devherd.health import breaker
@@ -48,8 +49,7 @@ _SHOWN_BY_ITS_END = {
 """The evidence that the end of such a finding is: a device that is present again was added or bound again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(records.Record):
     """The state of the previous scanner, as it wrote it, and the boot in which it did."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
@@ -61,8 +61,7 @@ class Earlier:
     sources: "Sequence[SourceState]" = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(records.Record):
     """The findings that count against a device, as words; each sorted."""
 
     reasons: tuple[str, ...] = ()

@@ -2,15 +2,15 @@
 
 import tomllib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from devherd.records import Record
 
 SHIPPED = Path(__file__).with_name("kernel_log_rules.toml")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Record, kw_only=True):
     """One rule; kernel_log_rules.toml documents the fields."""
 
     name: str

@@ -4,6 +4,7 @@ The scan core's own sources: rust/src/health/sources; all others: rust/src/healt
 Xids follow from NVIDIA's catalogue, xids.py.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,11 +157,15 @@ OF_ADVICE: Mapping[Advice, Meaning] = MappingProxyType(
 def xid_meanings(of_nvlink: Advice = "warn") -> dict[str, Meaning]:
     """The meaning of each Xid, by code as text. `of_nvlink`: for NVLink errors, whose severity only the log has."""
     return {
-        str(code): replace(
-            OF_ADVICE[of_nvlink if code in xids.OF_NVLINK else xid.advice], threshold=xids.described(code)
-        )
+        str(code): _of_xid(code, of_nvlink if code in xids.OF_NVLINK else xid.advice)
         for code, xid in xids.CATALOGUE.items()
     }
+
+
+@functools.cache
+def _of_xid(code: int, advice: Advice) -> Meaning:
+    """One for all sources of Xids: there are 116."""
+    return replace(OF_ADVICE[advice], threshold=xids.described(code))
 
 
 def _meanings() -> dict[tuple[str, str], Meaning]:

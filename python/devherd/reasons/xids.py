@@ -5,9 +5,10 @@ application caused it. The catalogue also says which Xids are followed by the dr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from devherd.records import Record
 
 XID = "xid"
 """The reason of findings about Xids."""
@@ -18,8 +19,7 @@ Advice = Literal["driver-decides", "reset", "broken", "warn", "count"]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(Record):
     """An entry of the catalogue."""
 
     name: str

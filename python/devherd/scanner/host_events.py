@@ -8,7 +8,6 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,6 +19,7 @@ from devherd.health.held import KernelLogPosition
 from devherd.proto import spool_pb2
 from devherd.reasons.kernel_log_rules import Rule, compiled_from, in_force
 from devherd.reasons.registry import DEVLINK, KERNEL_LOG
+from devherd.records import Record, field
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,10 @@ class Readable(Protocol):
         """The descriptor."""
 
 
-@dataclass(slots=True)
-class HostChanges:
+class HostChanges(Record, frozen=False):
     """What happened on the host during a wait; true if there was anything."""
 
-    events: list[dict[str, str]] = field(default_factory=list)
+    events: list[dict[str, str]] = field(factory=list)
     """Relevant uevents, oldest first."""
     paths: bool = False
     """Entries of watched directories were created or removed."""
@@ -257,8 +256,7 @@ def _open_watch_of(directory: Path) -> DirectoryWatch | None:
     return watch
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Record):
     """The result of one read of the kernel log."""
 
     events: tuple[KernelLogEvent, ...] = ()

@@ -10,13 +10,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
 from devherd.offers.device_plugin import Made, made_of
 from devherd.proto import spool_pb2
+from devherd.records import Record
 from devherd.spool import Identity, identity_of
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,7 @@ Acknowledged = Callable[[str, int | None], bool]
 """Takes a resource's key and a version: True if the kubelet can get no list older than it; None: no list at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Departure:
+class _Departure(Record):
     """Devices that a resource no longer lists, from a version of its file on; None: its file is removed."""
 
     key: str
@@ -53,7 +52,7 @@ class Handover:
     def returned(self, key: str, version: int) -> None:
         """A removed resource has a file again: a child that has sent this version lists no earlier device."""
         self._departures = [
-            replace(one, version=version) if one.key == key and one.version is None else one for one in self._departures
+            one.but(version=version) if one.key == key and one.version is None else one for one in self._departures
         ]
 
     def held_back(self, key: str, arriving: AbstractSet[DeviceKey]) -> set[DeviceKey]:
