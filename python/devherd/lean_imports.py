@@ -64,8 +64,10 @@ HERD: StandIns = {
     "bz2": {},  # archives, by shutil
     "calendar": {},  # times in protobuf's JSON
     "configparser": {"RawConfigParser": object},  # reads supervisord.conf
+    "google.protobuf.descriptor_database": {},  # the same
     "getopt": {},  # the words of supervisord's command line
     "google.protobuf.internal.python_message": {},  # messages without the C library
+    "google.protobuf.text_encoding": {},
     "html": {"escape": _later("html", "escape")},
     "html.entities": {},
     "html.parser": {"HTMLParser": object},
@@ -80,11 +82,19 @@ HERD: StandIns = {
         "iscoroutinefunction": functools.partial(_has_flag, _COROUTINE),
     },
     "ipaddress": {},
+    "locale": {},  # encodings of programs' output
     "lzma": {},
     "mimetypes": {},
+    "ntpath": {},
+    "pickle": {},  # records of logs, sent to other hosts
     "pkgutil": {},  # gRPC's own certificates
+    "platform": {},  # names in supervisord.conf
+    "queue": {},  # logs of threads
     "ssl": {"SSLSocket": type("SSLSocket", (), {})},  # asyncio asks of each socket whether it is one
+    "supervisor.medusa.http_date": {},  # of answers
     "supervisor.web": {"supervisor_ui_handler": _Page},
+    "tempfile": {},
+    "textwrap": {},  # tracebacks
     "typing_extensions": {"Self": typing.Self, "override": lambda function: function},
     "xml.etree.ElementTree": {"iterparse": _later("xml.etree.ElementTree", "iterparse")},
     "xmlrpc.client": {"Transport": object, "Fault": None},

@@ -49,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     if words and words[0] == "run":
+        import gc
+
         from devherd.lean_imports import lean_imports
+
+        gc.disable()  # imports leave little to collect; supervisor/run.py says when it begins
 
         with lean_imports():
             from devherd.cli import run

@@ -2,12 +2,13 @@
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import supervisor.options
 from supervisor.loggers import LevelsByName
 from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.options import ServerOptions
@@ -93,12 +94,13 @@ class Poller(PollPoller):
 
 @contextmanager
 def _temporary_directory(directory: Path) -> Iterator[None]:
-    """Use this directory for temporary files: supervisord needs one, and a read-only container has no /tmp."""
-    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    """Name this directory to supervisord for temporary files: a read-only container has no /tmp to be found."""
+    before = supervisor.options.tempfile
+    supervisor.options.tempfile = SimpleNamespace(gettempdir=lambda: str(directory))
     try:
         yield
     finally:
-        tempfile.tempdir = before
+        supervisor.options.tempfile = before
 
 
 class Options(ServerOptions):
