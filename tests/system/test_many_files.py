@@ -6,28 +6,36 @@ from pathlib import Path
 
 import pytest
 
+from devherd_sim.node import faults
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
-CARDS, LIMIT = 96, 256
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 AFU_ID = "d8424dc4a4a3c413f89e433683f9040b"
+FAULTS = (("fpga-errors",), ("temperature",), ("aer", "fatal 1"), ("node",))
 
 
 @pytest.mark.parametrize("which", ["-S -n", "-n"])
-async def test_more_cards_than_the_limit_of_open_files_has_files_for_are_all_served(directory, which):
+@pytest.mark.parametrize(("cards", "limit"), [(96, 256), (1024, 1024)])
+async def test_more_cards_than_the_limit_of_open_files_has_files_for_are_all_served(directory, cards, limit, which):
     """The scanner raises its soft limit as far as the hard one permits; where that is too low, it opens them anew."""
-    testbed = Testbed(directory, NodeSpec(fpga=[FpgaSpec(cards=CARDS, afu_ids=[AFU_ID])]))
-    testbed.command = ("sh", "-c", f'ulimit {which} {LIMIT} && exec "$@"', "sh", sys.executable, "-m", "devherd")
+    testbed = Testbed(directory, NodeSpec(fpga=[FpgaSpec(cards=cards, afu_ids=[AFU_ID])]))
+    testbed.command = ("sh", "-c", f'ulimit {which} {limit} && exec "$@"', "sh", sys.executable, "-m", "devherd")
     async with testbed:
-        await testbed.kubelet.until_allocatable(RESOURCE, CARDS, within=60)
+        await testbed.kubelet.until_allocatable(RESOURCE, cards, within=60)
         scanner = await testbed.child("scanner")
         if which == "-S -n":
-            await testbed.until(lambda: open_files(scanner.pid) > LIMIT + CARDS, "it has their files open")
+            await testbed.until(lambda: open_files(scanner.pid) > limit + cards, "it has their files open")
         await asyncio.sleep(3)  # several polls
+        assert testbed.kubelet.allocatable(RESOURCE) == cards
+        # The last cards have no share of the descriptors, if any has none.
+        for number, (fault, *value) in enumerate(FAULTS, start=1):
+            port = f"dfl-port.{cards - number}"
+            is_of_port = fault in ("fpga-errors", "node")
+            faults.inject(testbed.node, fault, port if is_of_port else testbed.node.pci_function_of(port).name, *value)
+            await testbed.kubelet.until_allocatable(RESOURCE, cards - number, within=60)
         assert "oo many open files" not in testbed.log
-        assert testbed.kubelet.allocatable(RESOURCE) == CARDS
-        assert which == "-S -n" or open_files(scanner.pid) < LIMIT
+        assert which == "-S -n" or open_files(scanner.pid) < limit
 
 
 def open_files(pid):

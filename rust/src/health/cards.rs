@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::kept_file::{Keeping, ReadOnce};
+use super::replaced::Replaced;
 use super::source::{About, Class, Count, Observation, Source, Subject};
 use super::sources::scan;
 use super::watched::{Busy, EACH, Key, Moment, Watched};
@@ -51,8 +52,8 @@ pub(super) struct Card {
     /// Name of the card; scans use the same key for the fence, so that one hang is waited for once.
     pub(super) key: String,
     devices: Vec<Member>,
-    /// See [`Keeping::check_links`].
-    check_links: bool,
+    /// See [`Keeping::replaced`].
+    replaced: Option<Arc<Replaced>>,
     /// Whether the files that are read in each poll stay open.
     pub(super) keeps_urgent: bool,
     /// Whether all other files stay open, too.
@@ -116,7 +117,7 @@ impl Card {
     pub(super) fn new(
         (key, place_in_line): (String, u64),
         devices: &[&Device],
-        (sources, host, check_links): (&[&'static dyn Source], &Host, bool),
+        (sources, host, replaced): (&[&'static dyn Source], &Host, Option<&Arc<Replaced>>),
         known: &mut HashMap<Key, Arc<Watched>>,
     ) -> Self {
         let mut places = HashMap::new();
@@ -145,7 +146,7 @@ impl Card {
         Self {
             key,
             devices,
-            check_links,
+            replaced: replaced.map(Arc::clone),
             keeps_urgent: false,
             keeps_seldom: false,
             host: host.clone(),
@@ -263,7 +264,7 @@ impl Card {
         for &place in places {
             let watched = &self.watched[place];
             let open = self.keeps_open(watched);
-            let keeping = Keeping { open, check_links: self.check_links, read_once: Some(&read_once) };
+            let keeping = Keeping { open, replaced: self.replaced.as_deref(), read_once: Some(&read_once) };
             let news = watched.look(&self.host, keeping, moment);
             is_other |= news.observation;
             if news.memory {

@@ -8,16 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use crate::host::attribute::{Cause, open, read_open};
+use super::replaced::Replaced;
+use crate::host::attribute::{Cause, contains, open, read_open};
 
 /// How long files stay open, and when an open file can no longer be trusted.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping<'r> {
     /// Whether the file stays open between two reads.
     pub open: bool,
-    /// Whether the file may be replaced without an error from its open descriptor. The kernel's sysfs returns `ENODEV`
-    /// when the object is gone; on other file systems, such as a simulated tree, a deleted file can be read for ever.
-    pub check_links: bool,
+    /// Whether the file may be replaced without an error from its open descriptor, and who knows. `None`: it may not. The
+    /// kernel's sysfs returns `ENODEV` when the object is gone; on other file systems, such as a simulated tree, a deleted
+    /// file can be read for ever.
+    pub replaced: Option<&'r Replaced>,
     /// What was read during this look at the card; `None` if each subject reads for itself.
     pub read_once: Option<&'r ReadOnce>,
 }
@@ -27,6 +29,8 @@ pub struct Keeping<'r> {
 pub(super) struct KeptFile {
     path: PathBuf,
     file: Option<OwnedFd>,
+    /// [`Replaced::changes`] when the open file was last known to be the one at its path.
+    changes: u64,
     /// Whether other subjects of the card read it, too.
     is_shared: bool,
 }
@@ -34,7 +38,7 @@ pub(super) struct KeptFile {
 impl KeptFile {
     /// A file that is not open yet.
     pub(super) fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), file: None, is_shared: false }
+        Self { path: path.into(), file: None, changes: 0, is_shared: false }
     }
 
     /// An attribute that several subjects of a card read: it is read once in each look at the card and never stays
@@ -60,6 +64,13 @@ impl KeptFile {
             read_once.keep(&self.path, read.as_ref().map(|(text, _)| text.clone()).map_err(Clone::clone));
         }
         read
+    }
+
+    /// Whether the file is open and contains this text: without it [`KeptFile::read`] has to find out. One system call,
+    /// and nothing is allocated or parsed, for what is as it was nearly always.
+    pub(super) fn still_contains(&mut self, text: &str, keeping: Keeping<'_>) -> bool {
+        self.close_if_replaced(keeping);
+        keeping.open && self.file.as_ref().is_some_and(|file| contains(file, text))
     }
 
     /// The first bytes of the file; `None` if it is shorter.
@@ -90,21 +101,39 @@ impl KeptFile {
         keeping: Keeping<'_>,
         read: impl Fn(&OwnedFd) -> Result<T, Cause>,
     ) -> Result<(T, bool), Cause> {
+        self.close_if_replaced(keeping);
         if let Some(file) = self.file.take() {
-            if !(keeping.check_links && is_deleted(&file)) {
-                match read(&file) {
-                    Err(cause) if cause.is_absent() || cause == Cause::System(Errno::STALE) => {}
-                    read => {
-                        self.file = keeping.open.then_some(file);
-                        return Ok((read?, false));
-                    }
+            match read(&file) {
+                Err(cause) if cause.is_absent() || cause == Cause::System(Errno::STALE) => {}
+                read => {
+                    self.file = keeping.open.then_some(file);
+                    return Ok((read?, false));
                 }
             }
+        }
+        if let Some(replaced) = keeping.replaced.filter(|_| keeping.open) {
+            replaced.watch(&self.path);
+            self.changes = replaced.changes();
         }
         let file = open(CWD, &self.path)?;
         let content = read(&file);
         self.file = keeping.open.then_some(file);
         Ok((content?, true))
+    }
+
+    /// Closes the file unless it is still the one at its path.
+    fn close_if_replaced(&mut self, keeping: Keeping<'_>) {
+        let (Some(file), Some(replaced)) = (&self.file, keeping.replaced) else { return };
+        let changes = replaced.changes();
+        if changes == self.changes {
+            return;
+        }
+        // It may have been opened, and its directory replaced, while nothing was watched.
+        replaced.watch(&self.path);
+        self.changes = changes;
+        if is_deleted(file) {
+            self.file = None;
+        }
     }
 }
 
@@ -134,10 +163,17 @@ impl ReadOnce {
 #[cfg(test)]
 mod tests {
     use std::fs::{remove_file, write};
+    use std::os::fd::AsRawFd;
+    use std::sync::LazyLock;
 
     use super::*;
+    use crate::host::attribute::LARGEST;
 
-    const KEPT: Keeping = Keeping { open: true, check_links: true, read_once: None };
+    static REPLACED: LazyLock<Replaced> = LazyLock::new(Replaced::default);
+
+    fn kept() -> Keeping<'static> {
+        Keeping { open: true, replaced: Some(&REPLACED), read_once: None }
+    }
 
     #[test]
     fn an_attribute_is_opened_once() {
@@ -145,9 +181,9 @@ mod tests {
         let path = directory.path().join("errors");
         write(&path, "0x0\n").unwrap();
         let mut file = KeptFile::new(&path);
-        assert_eq!(file.read(KEPT), Ok(("0x0\n".into(), true)));
+        assert_eq!(file.read(kept()), Ok(("0x0\n".into(), true)));
         write(&path, "0x1\n").unwrap();
-        assert_eq!(file.read(KEPT), Ok(("0x1\n".into(), false)));
+        assert_eq!(file.read(kept()), Ok(("0x1\n".into(), false)));
     }
 
     #[test]
@@ -155,13 +191,65 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("errors");
         let mut file = KeptFile::new(&path);
-        assert!(file.read(KEPT).unwrap_err().is_absent());
+        assert!(file.read(kept()).unwrap_err().is_absent());
         write(&path, "0x0").unwrap();
-        assert_eq!(file.read(KEPT), Ok(("0x0".into(), true)));
+        assert_eq!(file.read(kept()), Ok(("0x0".into(), true)));
         remove_file(&path).unwrap();
-        assert!(file.read(KEPT).unwrap_err().is_absent());
+        assert!(file.read(kept()).unwrap_err().is_absent());
         write(&path, "0x1").unwrap();
-        assert_eq!(file.read(KEPT), Ok(("0x1".into(), true)));
+        assert_eq!(file.read(kept()), Ok(("0x1".into(), true)));
+    }
+
+    #[test]
+    fn an_open_file_is_asked_whether_it_still_contains_a_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, beside) = (directory.path().join("errors"), directory.path().join("beside"));
+        let mut file = KeptFile::new(&path);
+        assert!(!file.still_contains("", kept()), "nothing was opened yet");
+        write(&path, "0x0\n").unwrap();
+        assert_eq!(file.read(kept()), Ok(("0x0\n".into(), true)));
+        assert!(file.still_contains("0x0\n", kept()) && !file.still_contains("0x0", kept()));
+        assert!(!file.still_contains("0x0\n", Keeping { open: false, ..kept() }), "it has to be closed");
+        write(&beside, "0x0\n").unwrap();
+        std::fs::rename(beside, &path).unwrap();
+        assert!(!file.still_contains("0x0\n", kept()), "it is another file");
+        assert_eq!(file.read(kept()), Ok(("0x0\n".into(), true)));
+        write(&path, "0".repeat(LARGEST + 1)).unwrap();
+        assert!(!file.still_contains(&"0".repeat(LARGEST), kept()));
+    }
+
+    /// A network interface that is there until the file is closed.
+    #[expect(unsafe_code, reason = "an ioctl of the kernel's for which rustix has no function")]
+    fn interface(name: &str) -> std::io::Result<std::fs::File> {
+        let file = std::fs::File::options().read(true).write(true).open("/dev/net/tun")?;
+        let mut request = [0_u8; size_of::<libc::ifreq>()];
+        request[..name.len()].copy_from_slice(name.as_bytes());
+        request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes()); // IFF_TUN | IFF_NO_PI
+        // SAFETY: the request is an ifreq, a name with its NUL and flags, and lives as long as the call.
+        match unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) } {
+            0 => Ok(file),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    #[test]
+    fn an_attribute_of_the_kernels_sysfs_whose_object_goes_and_comes_back_is_opened_again() {
+        let name = format!("herd{}", std::process::id());
+        // Not tested without root and /dev/net/tun, or with another network's /sys.
+        let Ok(there) = interface(&name) else { return };
+        if !Path::new("/sys/class/net").join(&name).exists() {
+            return;
+        }
+        let mut file = KeptFile::new(format!("/sys/class/net/{name}/mtu"));
+        let keeping = Keeping { replaced: None, ..kept() };
+        assert_eq!(file.read(keeping), Ok(("1500\n".into(), true)));
+        assert!(file.still_contains("1500\n", keeping));
+        drop(there);
+        assert!(!file.still_contains("1500\n", keeping));
+        assert!(file.read(keeping).unwrap_err().is_absent());
+        let there = interface(&name).unwrap();
+        assert_eq!(file.read(keeping), Ok(("1500\n".into(), true)));
+        drop(there);
     }
 
     #[test]
@@ -171,7 +259,7 @@ mod tests {
         write(&path, "0x0").unwrap();
         let mut file = KeptFile::new(&path);
         for _ in 0..2 {
-            assert_eq!(file.read(Keeping { open: false, ..KEPT }), Ok(("0x0".into(), true)));
+            assert_eq!(file.read(Keeping { open: false, ..kept() }), Ok(("0x0".into(), true)));
             assert!(file.file.is_none());
         }
     }
@@ -182,9 +270,9 @@ mod tests {
         let path = directory.path().join("errors");
         write(&path, "0x0").unwrap();
         let mut file = KeptFile::new(&path);
-        assert_eq!(file.read(KEPT), Ok(("0x0".into(), true)));
+        assert_eq!(file.read(kept()), Ok(("0x0".into(), true)));
         assert!(file.file.is_some());
-        assert_eq!(file.read(Keeping { open: false, ..KEPT }), Ok(("0x0".into(), false)));
+        assert_eq!(file.read(Keeping { open: false, ..kept() }), Ok(("0x0".into(), false)));
         assert!(file.file.is_none());
     }
 
@@ -195,7 +283,7 @@ mod tests {
         let mut subjects = [KeptFile::shared(&path), KeptFile::shared(&path)];
         let mut others = [KeptFile::new(&path)];
         let read = |files: &mut [KeptFile], look: &ReadOnce| {
-            let keeping = Keeping { read_once: Some(look), ..KEPT };
+            let keeping = Keeping { read_once: Some(look), ..kept() };
             files.iter_mut().map(|file| file.read(keeping).map(|(text, _)| text)).collect::<Vec<_>>()
         };
         let look = ReadOnce::default();

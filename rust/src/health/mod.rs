@@ -8,6 +8,7 @@
 //!         └─► watched    one subject: when it is due, its last observation
 //! reasons     what sources in Python are: their reasons
 //! kept_file, power, reading   what sources share: open files, sleeping functions, numbers with limits
+//! replaced    whether open files are still those at their paths
 //! ```
 
 mod cards;
@@ -16,6 +17,7 @@ mod poller;
 mod power;
 mod reading;
 pub mod reasons;
+mod replaced;
 pub mod source;
 pub mod sources;
 mod watched;

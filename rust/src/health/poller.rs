@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::cards::{Awaited, Card, LastResult, Look};
+use super::replaced::Replaced;
 use super::source::{About, Count, Source};
 use super::sources;
 use super::sources::device_dump::{self, DUMPS};
@@ -53,6 +54,9 @@ const LONGEST_PAUSE: u64 = 5;
 /// Cards that are too few for a poll of all of them to take long.
 const MOST_TOGETHER: usize = 64;
 
+/// Cards whose files are too few to watch directories for.
+const FEW: usize = 16;
+
 /// Card, source, file and variant of a subject.
 pub type Place = (String, String, String, String);
 
@@ -87,6 +91,8 @@ struct Wanted {
 pub struct Poller {
     host: Host,
     fence: Arc<Fence>,
+    /// Whether open files were replaced, if the host's sysfs is not the kernel's.
+    replaced: Arc<Replaced>,
     sources: Vec<&'static dyn Source>,
     cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
@@ -111,6 +117,7 @@ impl Poller {
         Self {
             host,
             fence,
+            replaced: Arc::default(),
             sources: sources::ALL.to_vec(),
             cards: Vec::new(),
             absent: HashMap::new(),
@@ -139,12 +146,15 @@ impl Poller {
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
-        let check_links = !self.host.has_kernel_sysfs();
         let by_card = by_card(devices);
+        let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
+        if by_card.len() > FEW {
+            self.replaced.start();
+        }
         // Few cards look together, so that there are pauses between their looks.
         let step = if by_card.len() > MOST_TOGETHER { EACH } else { LONGEST_PAUSE };
         for (place_in_line, (key, devices)) in (0..).map(|place| place * step).zip(by_card) {
-            let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, check_links), &mut known);
+            let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, replaced), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
         keep_open(&mut cards);
@@ -172,6 +182,7 @@ impl Poller {
         }
         let moment = Moment { round: self.rounds.now(), is_logged: self.is_logged, now };
         let reason = if std::mem::take(&mut self.is_news) { &PollReason::Anything } else { reason };
+        self.replaced.look();
         let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, reason, moment)).collect();
         let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
         let deadline = self.fence.deadline();

@@ -51,11 +51,13 @@ mod tests {
     use std::fs::{create_dir, write};
 
     use super::*;
+    use crate::health::replaced::Replaced;
 
     #[test]
     fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {
         let function = tempfile::tempdir().unwrap();
-        let keeping = Keeping { open: true, check_links: true, read_once: None };
+        let replaced = Replaced::default();
+        let keeping = Keeping { open: true, replaced: Some(&replaced), read_once: None };
         let mut power = Power::of(function.path());
         assert_eq!(power.asleep(keeping), None, "nothing is known");
         create_dir(function.path().join("power")).unwrap();

@@ -368,6 +368,12 @@ pub trait Examination: Debug + Send {
     /// Looks once. Runs behind the fence, so it may hang.
     fn look(&mut self, context: LookContext<'_>) -> Observation;
 
+    /// Whether it reads what it read in its last look, which found no fault, so that a look would change nothing. Costs a
+    /// system call and no allocation; false if it cannot tell so cheaply.
+    fn is_still_fine(&mut self, _context: LookContext<'_>) -> bool {
+        false
+    }
+
     /// Number of descriptors that it keeps open at most.
     fn most_open(&self) -> u64 {
         0

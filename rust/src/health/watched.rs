@@ -80,6 +80,13 @@ impl Watched {
     pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) -> News {
         let mut state = self.lock();
         let context = LookContext { host, file: &self.file, keeping, now: moment.now };
+        let State { examination, last, .. } = &mut *state;
+        if let Some((Observation::Fine, last)) = last {
+            if examination.is_still_fine(context) {
+                *last = moment;
+                return News::default();
+            }
+        }
         let observation = state.examination.look(context);
         let news = News {
             observation: state.last.as_ref().is_none_or(|(before, _)| *before != observation),

@@ -63,17 +63,24 @@ pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cau
 /// # Errors
 /// The kernel's error, or [`Cause::TooLarge`].
 pub fn read_open(file: impl AsFd) -> Result<String, Cause> {
+    let text = |content: &[u8]| (content.len() <= LARGEST).then(|| String::from_utf8_lossy(content).into_owned());
+    with_content(file, text).map_err(Cause::System)?.ok_or(Cause::TooLarge)
+}
+
+/// Whether [`read_open`] would return this text; false if it would not, or if the text has replaced bytes.
+pub fn contains(file: impl AsFd, text: &str) -> bool {
+    with_content(file, |content| content == text.as_bytes()) == Ok(true)
+}
+
+/// What `take` makes of the content, of which it gets one byte more than an attribute may have.
+fn with_content<T>(file: impl AsFd, take: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
     let mut buffer = [MaybeUninit::uninit(); LARGEST + 1];
-    let (content, _) = loop {
+    loop {
         match rustix::io::pread(&file, &mut buffer[..], 0) {
             Err(Errno::INTR) => {}
-            read => break read.map_err(Cause::System)?,
+            read => break Ok(take(read?.0)),
         }
-    };
-    if content.len() > LARGEST {
-        return Err(Cause::TooLarge);
     }
-    Ok(String::from_utf8_lossy(content).into_owned())
 }
 
 impl Attribute {

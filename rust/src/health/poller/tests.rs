@@ -1,6 +1,7 @@
 //! What polls report about devices, and when the poller looks.
 
 mod limits;
+mod still_fine;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +14,7 @@ use super::*;
 use crate::device::{HostPath, PciFunction, Reading};
 use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Subject};
 use crate::health::sources::testing::{FUNCTION, Tree};
-use crate::health::sources::{fpga_errors, scan, temperature};
+use crate::health::sources::{fpga_errors, fpga_manager, scan, temperature};
 
 /// One moment, for polls of which only the number counts.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -330,28 +331,35 @@ proptest! {
     /// Compared with a new poller that looks at everything; for every position of the card.
     #[test]
     fn whatever_happens_is_found_within_as_many_polls_as_its_reads_are_worth(
-        first in [change(), change()],
-        before_it in 0_u64..12,
-        changes in prop::collection::vec((0_usize..2, change(), 0_u64..70, any::<bool>()), 1..8),
+        first in [change(), change(), change()],
+        before_it in 0_u64..2 * FEW as u64,
+        changes in prop::collection::vec((0_usize..3, change(), 0_u64..70, any::<bool>()), 1..8),
     ) {
         let tree = Tree::new();
-        // What is read in each poll, and what in every tenth.
+        // What is read in each poll, in every fifth and in every tenth.
         let manager = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
-        let programming = (manager.as_str(), ("operating", "write error"), "unprogrammed", 1);
-        let files = [programming, (ALARM, ("0", "1"), "temperature", 10)];
-        tree.write(&manager.replace("state", "name"), "");
+        let register = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/errors/nonfatal_errors");
+        let files = [
+            (register.as_str(), ("0x0", "0x1"), "fme-error", 1),
+            (manager.as_str(), ("operating", "write error"), "unprogrammed", 5),
+            (ALARM, ("0", "1"), "temperature", 10),
+        ];
+        for (file, ..) in &files {
+            tree.write(&format!("{file}.beside"), "");
+        }
         for ((file, texts, ..), change) in files.iter().zip(first) {
             make(&tree, file, *texts, change);
         }
         let is_there_at_first = first.map(|change| !matches!(change, Change::Gone));
         let of_an_fpga = |card, id| Device { vendor: "intel-fpga".into(), ..with_function(card, id) };
-        let with_register = Device { readings: vec![temperature::alarm(ALARM)], ..of_an_fpga("card", "port.0") };
+        let readings = vec![fpga_errors::of_engine(&register), fpga_manager::of_manager(&manager), temperature::alarm(ALARM)];
+        let with_register = Device { readings, ..of_an_fpga("card", "port.0") };
         let others = (0..before_it).map(|number| device(&format!("before{number}"), "port", vec![fpga_errors::of_port(ENGINE)]));
         let devices: Vec<_> = others.chain([with_register, of_an_fpga("other", "port.1")]).collect();
         let mut cheap = poller(&tree);
         cheap.watch(&devices);
         regular(&mut cheap, &[]);
-        let mut was_gone = [false; 2];
+        let mut was_gone = [false; 3];
         for (which, change, polls, is_told) in changes {
             let (file, texts, ..) = files[which];
             make(&tree, file, texts, change);

@@ -67,6 +67,10 @@ impl Examination for WithInjection {
         }
     }
 
+    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
+        self.examination.is_still_fine(context)
+    }
+
     fn most_open(&self) -> u64 {
         self.examination.most_open()
     }

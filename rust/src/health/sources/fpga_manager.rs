@@ -38,7 +38,7 @@ impl Source for FpgaManager {
         let own = device.readings.iter().filter(|reading| reading.source == ABOUT.name);
         let subject = |reading: &Reading| {
             let file = KeptFile::new(host.absolute(&reading.attribute));
-            Subject::new(reading.attribute.to_string_lossy(), State { file })
+            Subject::new(reading.attribute.to_string_lossy(), State { file, text: String::new() })
         };
         own.map(subject).collect()
     }
@@ -52,15 +52,17 @@ pub fn of_manager(attribute: impl Into<PathBuf>) -> Reading {
 #[derive(Debug)]
 struct State {
     file: KeptFile,
+    /// What it contained at the last look.
+    text: String,
 }
 
 impl Examination for State {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        let text = match self.file.read(context.keeping) {
+        self.text = match self.file.read(context.keeping) {
             Ok((text, _)) => text,
             Err(cause) => return failed_read(&cause),
         };
-        let detail = match trimmed(&text) {
+        let detail = match trimmed(&self.text) {
             // `unknown`: not programmed since the driver was loaded.
             "operating" | "unknown" | "" => return Observation::Fine,
             state if state.ends_with("error") => {
@@ -68,7 +70,11 @@ impl Examination for State {
             }
             _ => "the FPGA is being programmed",
         };
-        Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&text)).because(detail))
+        Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&self.text)).because(detail))
+    }
+
+    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
+        self.file.still_contains(&self.text, context.keeping)
     }
 
     fn most_open(&self) -> u64 {

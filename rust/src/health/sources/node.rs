@@ -74,7 +74,8 @@ mod tests {
     /// The observation for a required node of the real host.
     fn observation(path: &str, number: Option<(u32, u32)>) -> Observation {
         let subject = subject(&HostPath::node(path, number));
-        let keeping = crate::health::kept_file::Keeping { open: true, check_links: true, read_once: None };
+        let replaced = crate::health::replaced::Replaced::default();
+        let keeping = crate::health::kept_file::Keeping { open: true, replaced: Some(&replaced), read_once: None };
         let (host, mut examination) = (Host::new("/"), subject.examination);
         examination.look(LookContext { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }

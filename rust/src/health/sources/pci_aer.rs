@@ -210,6 +210,11 @@ impl Examination for Counter {
         }
     }
 
+    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
+        // Of a rate each look counts, also one that has read nothing new.
+        self.free_a_minute == 0 && self.last.is_some() && self.file.still_contains(&self.text, context.keeping)
+    }
+
     fn most_open(&self) -> u64 {
         self.file.most_open()
     }

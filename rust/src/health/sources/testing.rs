@@ -8,6 +8,7 @@ use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::finding::Finding;
 use crate::health::kept_file::{Keeping, ReadOnce};
+use crate::health::replaced::Replaced;
 use crate::health::source::{LookContext, Observation, Source, Subject};
 use crate::host::Host;
 
@@ -58,7 +59,12 @@ impl Tree {
 
     /// The subjects of this source for the device.
     pub(in crate::health) fn watch(&self, source: &dyn Source, device: &Device) -> Watching<'_> {
-        Watching { host: &self.host, subjects: source.subjects(&self.host, device), now: Instant::now() }
+        Watching {
+            host: &self.host,
+            subjects: source.subjects(&self.host, device),
+            now: Instant::now(),
+            replaced: Replaced::default(),
+        }
     }
 }
 
@@ -66,6 +72,7 @@ impl Tree {
 pub(in crate::health) struct Watching<'t> {
     host: &'t Host,
     pub(in crate::health) subjects: Vec<Subject>,
+    replaced: Replaced,
     now: Instant,
 }
 
@@ -78,7 +85,7 @@ impl Watching<'_> {
     /// The observation of each subject.
     pub(in crate::health) fn observations(&mut self) -> Vec<Observation> {
         let read_once = ReadOnce::default();
-        let keeping = Keeping { open: true, check_links: true, read_once: Some(&read_once) };
+        let keeping = Keeping { open: true, replaced: Some(&self.replaced), read_once: Some(&read_once) };
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
             examination.look(LookContext { host: self.host, file, keeping, now: self.now })
