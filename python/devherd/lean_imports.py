@@ -5,7 +5,7 @@ implementation; dataclasses, asyncio and gRPC a reader of source code, of which 
 hashlib load OpenSSL, prometheus-client a server and a client of its own, pydantic a search for plugins. While these
 are imported, a stand-in replaces each. It has the names that are used at import, and later those of the real module,
 for code that imports the module again and for code that holds the stand-in. The names are known for the versions that
-pyproject.toml permits.
+pyproject.toml permits. A TypedDict, of which pydantic has 87 for type checkers, is a plain dictionary.
 """
 
 import functools
@@ -141,6 +141,13 @@ class _StandIn(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
+class _PlainDict(dict[str, Any]):
+    """In place of TypedDict: takes its options, and looks at no type."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        pass
+
+
 @contextmanager
 def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
     """Use stand-ins while modules are imported. Those that are already imported stay."""
@@ -151,12 +158,14 @@ def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
         package, _, attribute = name.rpartition(".")
         if package in sys.modules:
             setattr(sys.modules[package], attribute, sys.modules[name])
+    typed_dict, typing.TypedDict = typing.TypedDict, _PlainDict  # type: ignore[assignment]
     lacks_openssl = _OPENSSL not in sys.modules
     if lacks_openssl:
         sys.modules[_OPENSSL] = None  # type: ignore[assignment]  # so that its import fails
     try:
         yield
     finally:
+        typing.TypedDict = typed_dict
         if lacks_openssl:
             del sys.modules[_OPENSSL]
         for name in names:

@@ -154,3 +154,17 @@ def test_a_configuration_is_read_without_what_its_checks_never_ask_for():
         print(valid("c", "scan: {period: 7s}").scan.period)
     """)
     assert said.split("\n") == ["True", "scan.period vendors.nvidia.keep_open", "7.0"]
+
+
+def test_types_of_dictionaries_are_what_they_were_once_the_imports_are_over():
+    said = python("""
+        import typing
+        from devherd.lean_imports import lean_imports
+        with lean_imports():
+            class Lean(typing.TypedDict, total=False):
+                key: int
+        class Whole(typing.TypedDict, total=False):
+            key: int
+        print(Lean(key=1) == Whole(key=1), Lean.__annotations__, typing.is_typeddict(Lean), typing.is_typeddict(Whole))
+    """)
+    assert said == "True {'key': <class 'int'>} False True"

@@ -14,7 +14,6 @@ from devherd.config.common import given_values
 from devherd.config.errors import Positions, Problem, config_error
 from devherd.config.model import Config
 from devherd.config.web import Web
-from devherd.config.web_config import WebConfig
 from devherd.config.yaml_file import decoded, parsed
 from devherd.settings import Settings
 from devherd.spool import identity_of
@@ -123,6 +122,8 @@ def _web(path: Path | None) -> Web:
     source = str(path)
     text = decoded(source, lambda: yaml_file.read_text(path, f"{yaml_file.CURE} with --web-config"))
     content, positions = parsed(source, text)
+    from devherd.config.web_config import WebConfig  # noqa: PLC0415 - models that most starts do without
+
     try:
         return WebConfig.model_validate(content).in_force(path.absolute())
     except ValidationError as error:

@@ -1,6 +1,5 @@
 """Types of configuration values (durations, addresses, names, ids), each with an error that shows the right form."""
 
-import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Collection
@@ -62,14 +61,16 @@ _AS_LIKELY = 0.1
 
 def meant(word: str, known: Collection[str]) -> str:
     """The suggestion `did you mean …?`, or all known words if none is similar; ignores case."""
+    import difflib  # noqa: PLC0415 - only an error needs it
+
     spelt = {each.lower(): each for each in known}
     close = difflib.get_close_matches(word.lower(), spelt, n=3)
-    best = [spelt[each] for each in close if _likeness(word, each) > _likeness(word, close[0]) - _AS_LIKELY]
+
+    def likeness(known: str) -> float:
+        return difflib.SequenceMatcher(None, known, word.lower()).ratio()
+
+    best = [spelt[each] for each in close if likeness(each) > likeness(close[0]) - _AS_LIKELY]
     return f"did you mean {_either(best)}?" if best else f"choose from {quoted(known)}"
-
-
-def _likeness(word: str, known: str) -> float:
-    return difflib.SequenceMatcher(None, known, word.lower()).ratio()
 
 
 def quoted(words: Collection[str]) -> str:

@@ -54,7 +54,7 @@ pub(super) fn make_immortal(objects: &Bound<'_, PyList>) -> PyResult<usize> {
     Ok(made)
 }
 
-/// A code object, its constants, and the code in them.
+/// A code object and its constants, of which each use counts, with the code in them.
 fn mark_code(code: &Bound<'_, PyAny>) -> usize {
     if !mark(code) {
         return 0;
@@ -66,7 +66,7 @@ fn mark_code(code: &Bound<'_, PyAny>) -> usize {
         if ptr::eq(constant.get_type_ptr(), code.get_type_ptr()) {
             mark_code(&constant)
         } else {
-            usize::from(constant.is_exact_instance_of::<PyTuple>() && mark(&constant))
+            usize::from(mark(&constant))
         }
     });
     1 + inner.sum::<usize>() + usize::from(mark(&constants))
