@@ -43,6 +43,7 @@ def run(
         with lean_imports():  # slow, in parallel to the first scan
             from devherd.supervisor.startup import prepare, remove_files_of_gone_resources  # noqa: PLC0415 - as above
 
+            programs.preload()
         config = first_scan.config()
         if config is None:
             return first_scan.exit_code()

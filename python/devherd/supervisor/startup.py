@@ -16,7 +16,6 @@ from devherd.config.resolved import Config, write_resolved
 from devherd.health import cordon
 from devherd.history import forget_old
 from devherd.kubelet import endpoint
-from devherd.lean_imports import lean_imports
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor import control, output, signals
@@ -68,8 +67,6 @@ def prepare(
     first_scan.begin()
     stderr = Stderr()
     logger = output.configure_main_log(settings, stderr)
-    with lean_imports():
-        programs.preload()
     options = Options(settings, programs, stderr, logger)
     loader = Loader(load, options, config, is_kept=first_scan.config_is_kept)
     return Herd(options, locks, loader, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
