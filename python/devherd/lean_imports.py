@@ -91,6 +91,7 @@ HERD: StandIns = {
     "platform": {},  # names in supervisord.conf
     "queue": {},  # logs of threads
     "ssl": {"SSLSocket": type("SSLSocket", (), {})},  # asyncio asks of each socket whether it is one
+    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},  # programs, of which the herd itself starts none
     "supervisor.medusa.http_date": {},  # of answers
     "supervisor.web": {"supervisor_ui_handler": _Page},
     "tempfile": {},
