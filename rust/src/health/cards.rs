@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::kept_file::{Keeping, ReadOnce};
+use super::kept_file::{Base, Keeping, ReadOnce};
 use super::replaced::Replaced;
 use super::source::{About, Class, Count, Observation, Source, Subject};
 use super::sources::scan;
 use super::watched::{Busy, EACH, Key, Moment, Watched};
+use crate::bus::pci;
 use crate::device::Device;
 use crate::finding::Finding;
 use crate::host::Host;
@@ -54,10 +55,12 @@ pub(super) struct Card {
     devices: Vec<Member>,
     /// See [`Keeping::replaced`].
     replaced: Option<Arc<Replaced>>,
-    /// Whether the files that are read in each poll stay open.
-    pub(super) keeps_urgent: bool,
+    /// The directory of its first function, or of the port above that, whose counters are read with it.
+    base: Option<Base>,
+    /// Whether the files that are read in each poll stay open, and the directory.
+    pub(super) keeps_frequent: AtomicBool,
     /// Whether all other files stay open, too.
-    pub(super) keeps_seldom: bool,
+    pub(super) keeps_seldom: AtomicBool,
     host: Host,
     /// Position among the cards, which take turns.
     place_in_line: u64,
@@ -140,6 +143,10 @@ impl Card {
         };
         let functions = devices.iter().flat_map(|device| &device.functions);
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
+        let base = devices.iter().flat_map(|device| &device.functions).next().map(|function| {
+            let port = function.path.parent().filter(|port| pci::address_of(port).is_some());
+            Base::new(host.absolute(port.unwrap_or(&function.path)))
+        });
         let devices = devices.iter().map(&mut member).collect();
         let has_news = AtomicBool::new(true);
         let has_counted = AtomicBool::new(false);
@@ -147,8 +154,9 @@ impl Card {
             key,
             devices,
             replaced: replaced.map(Arc::clone),
-            keeps_urgent: false,
-            keeps_seldom: false,
+            base,
+            keeps_frequent: AtomicBool::new(false),
+            keeps_seldom: AtomicBool::new(false),
             host: host.clone(),
             place_in_line,
             watched,
@@ -212,9 +220,25 @@ impl Card {
         addresses.into_iter().map(|address| Count { pci_address: address.to_owned(), ..count.clone() }).collect()
     }
 
-    /// Number of descriptors that it keeps open at most, for urgent subjects or for all others.
-    pub(super) fn most_open(&self, is_urgent: bool) -> u64 {
-        self.watched.iter().filter(|watched| watched.is_urgent == is_urgent).map(|watched| watched.most_open).sum()
+    /// Number of descriptors that it keeps open at most: its directory's and those of frequent subjects, and those of all
+    /// others.
+    pub(super) fn most_open(&self, is_logged: bool) -> (u64, u64) {
+        let is_frequent = |watched: &&Arc<Watched>| watched.is_frequent(is_logged);
+        let frequent: u64 = self.watched.iter().filter(is_frequent).map(|watched| watched.most_open).sum();
+        let all: u64 = self.watched.iter().map(|watched| watched.most_open).sum();
+        (frequent + u64::from(self.base.is_some()), all - frequent)
+    }
+
+    /// Sets which files stay open, and closes the others.
+    pub(super) fn keep_open(&self, (frequent, seldom): (bool, bool), is_logged: bool) {
+        self.keeps_frequent.store(frequent, Ordering::Relaxed);
+        self.keeps_seldom.store(seldom, Ordering::Relaxed);
+        for watched in self.watched.iter().filter(|watched| !self.keeps_open(watched, is_logged)) {
+            watched.close();
+        }
+        if !frequent {
+            self.base.iter().for_each(Base::close);
+        }
     }
 
     /// Whether the card is at, above or below this sysfs path, given without the host root.
@@ -263,8 +287,12 @@ impl Card {
         let read_once = ReadOnce::default();
         for &place in places {
             let watched = &self.watched[place];
-            let open = self.keeps_open(watched);
-            let keeping = Keeping { open, replaced: self.replaced.as_deref(), read_once: Some(&read_once) };
+            let keeping = Keeping {
+                open: self.keeps_open(watched, moment.is_logged),
+                replaced: self.replaced.as_deref(),
+                base: self.base.as_ref().filter(|_| self.keeps_frequent.load(Ordering::Relaxed)),
+                read_once: Some(&read_once),
+            };
             let news = watched.look(&self.host, keeping, moment);
             is_other |= news.observation;
             if news.memory {
@@ -278,15 +306,9 @@ impl Card {
     }
 
     /// Whether the files of a subject stay open between two looks.
-    fn keeps_open(&self, watched: &Watched) -> bool {
-        if watched.is_urgent { self.keeps_urgent } else { self.keeps_seldom }
-    }
-
-    /// Closes files that no longer stay open.
-    pub(super) fn close_others(&self) {
-        for watched in self.watched.iter().filter(|watched| !self.keeps_open(watched)) {
-            watched.close();
-        }
+    fn keeps_open(&self, watched: &Watched, is_logged: bool) -> bool {
+        let keeps = if watched.is_frequent(is_logged) { &self.keeps_frequent } else { &self.keeps_seldom };
+        keeps.load(Ordering::Relaxed)
     }
 
     /// The result of the last looks. Fails immediately while a subject is being looked at.

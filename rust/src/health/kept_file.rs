@@ -2,10 +2,13 @@
 //! replaced.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::replaced::Replaced;
@@ -20,8 +23,55 @@ pub struct Keeping<'r> {
     /// kernel's sysfs returns `ENODEV` when the object is gone; on other file systems, such as a simulated tree, a deleted
     /// file can be read for ever.
     pub replaced: Option<&'r Replaced>,
+    /// The card's directory, from which the kernel has the shortest way to the card's files; `None` without a share of
+    /// the descriptors.
+    pub base: Option<&'r Base>,
     /// What was read during this look at the card; `None` if each subject reads for itself.
     pub read_once: Option<&'r ReadOnce>,
+}
+
+/// A directory above a card's files. Once opened it stays open: its descriptor takes 0.2 kB of the kernel's memory, that
+/// of an attribute of sysfs which has been read 4.5 kB.
+#[derive(Debug)]
+pub struct Base {
+    path: PathBuf,
+    directory: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+impl Base {
+    /// The directory with this path, which is not opened yet.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, directory: Mutex::default() }
+    }
+
+    /// Opens a file of the card. A directory that was removed, and is there again, is opened again.
+    fn open(&self, path: &Path) -> Result<OwnedFd, Cause> {
+        let below = path.as_os_str().as_bytes().strip_prefix(self.path.as_os_str().as_bytes());
+        let Some(below) = below.and_then(|below| below.strip_prefix(b"/")) else { return open(CWD, path) };
+        let Some(directory) = self.directory() else { return open(CWD, path) };
+        let file = open(directory, OsStr::from_bytes(below));
+        if !file.as_ref().is_err_and(Cause::is_absent) {
+            return file;
+        }
+        let there = open(CWD, path);
+        if there.is_ok() {
+            self.close();
+        }
+        there
+    }
+
+    fn directory(&self) -> Option<Arc<OwnedFd>> {
+        let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if directory.is_none() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            *directory = openat(CWD, &self.path, flags, Mode::empty()).ok().map(Arc::new);
+        }
+        directory.clone()
+    }
+
+    pub(super) fn close(&self) {
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 /// An attribute, and its descriptor while it is open.
@@ -115,7 +165,10 @@ impl KeptFile {
             replaced.watch(&self.path);
             self.changes = replaced.changes();
         }
-        let file = open(CWD, &self.path)?;
+        let file = match keeping.base {
+            Some(base) => base.open(&self.path)?,
+            None => open(CWD, &self.path)?,
+        };
         let content = read(&file);
         self.file = keeping.open.then_some(file);
         Ok((content?, true))
@@ -162,7 +215,7 @@ impl ReadOnce {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{remove_file, write};
+    use std::fs::{create_dir_all, remove_file, write};
     use std::os::fd::AsRawFd;
     use std::sync::LazyLock;
 
@@ -172,7 +225,7 @@ mod tests {
     static REPLACED: LazyLock<Replaced> = LazyLock::new(Replaced::default);
 
     fn kept() -> Keeping<'static> {
-        Keeping { open: true, replaced: Some(&REPLACED), read_once: None }
+        Keeping { open: true, replaced: Some(&REPLACED), base: None, read_once: None }
     }
 
     #[test]
@@ -250,6 +303,28 @@ mod tests {
         let there = interface(&name).unwrap();
         assert_eq!(file.read(keeping), Ok(("1500\n".into(), true)));
         drop(there);
+    }
+
+    #[test]
+    fn a_file_below_the_card_s_directory_is_found_also_when_that_was_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let card = directory.path().join("card");
+        let (path, beside) = (card.join("power/state"), directory.path().join("card2"));
+        let base = Base::new(card.clone());
+        let keeping = Keeping { base: Some(&base), ..kept() };
+        let (mut file, mut other) = (KeptFile::shared(&path), KeptFile::shared(&beside));
+        write(&beside, "beside").unwrap();
+        for text in ["1", "2"] {
+            assert!(file.read(keeping).unwrap_err().is_absent());
+            create_dir_all(path.parent().unwrap()).unwrap();
+            write(&path, text).unwrap();
+            for _ in 0..2 {
+                assert_eq!(file.read(keeping), Ok((text.into(), true)));
+                assert_eq!(other.read(keeping), Ok(("beside".into(), true)));
+            }
+            assert!(base.directory.lock().unwrap().is_some());
+            std::fs::remove_dir_all(&card).unwrap();
+        }
     }
 
     #[test]

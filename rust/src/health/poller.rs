@@ -139,6 +139,7 @@ impl Poller {
     pub fn reads_kernel_log(&mut self, is_logged: bool) {
         if std::mem::replace(&mut self.is_logged, is_logged) != is_logged {
             self.cards.iter_mut().for_each(|polled| polled.last_result = None);
+            self.keep_open();
         }
     }
 
@@ -157,8 +158,8 @@ impl Poller {
             let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, replaced), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
-        keep_open(&mut cards);
         self.cards = cards.into_iter().map(Polled::new).collect();
+        self.keep_open();
         for watched in known.values() {
             watched.close();
         }
@@ -325,6 +326,20 @@ impl Poller {
         }
     }
 
+    /// Decides which cards' files stay open: as many as possible, those that are read in each round first.
+    fn keep_open(&self) {
+        let cards = || self.cards.iter().map(|polled| &polled.card);
+        let most: Vec<_> = cards().map(|card| card.most_open(self.is_logged)).collect();
+        let (frequent, seldom) = most.iter().fold((0, 0), |sums, card| (sums.0 + card.0, sums.1 + card.1));
+        let left = may_open(frequent + seldom.min(SELDOM_FILES));
+        let mut left_frequent = left;
+        let keeps: Vec<_> = most.iter().map(|&(frequent, _)| take(&mut left_frequent, frequent)).collect();
+        let mut left_seldom = left_frequent.min(SELDOM_FILES);
+        for ((card, (_, seldom)), keeps) in cards().zip(most).zip(keeps) {
+            card.keep_open((keeps, keeps && take(&mut left_seldom, seldom)), self.is_logged);
+        }
+    }
+
     /// All subjects watched so far, including those being looked at.
     fn take_known(&mut self) -> HashMap<Key, Arc<Watched>> {
         let mut known = std::mem::take(&mut self.absent);
@@ -414,24 +429,9 @@ fn by_card<'d>(devices: impl IntoIterator<Item = &'d Device>) -> Vec<(String, Ve
 /// Descriptors reserved for the rest of the process.
 const RESERVED_FILES: u64 = 256;
 
-/// Limit of descriptors for subjects that are not urgent. An open attribute takes at least a page of kernel memory,
-/// which is charged to this process; opening it again takes a few microseconds.
+/// Limit of descriptors for subjects that are not looked at in each round. An open attribute takes at least a page of
+/// kernel memory, which is charged to this process; opening it again takes a few microseconds.
 const SELDOM_FILES: u64 = 1024;
-
-/// Decides which cards' files stay open: as many as possible, urgent ones first.
-fn keep_open(cards: &mut [Card]) {
-    let wanted = |is_urgent| cards.iter().map(|card| card.most_open(is_urgent)).sum::<u64>();
-    let (urgent, seldom) = (wanted(true), wanted(false).min(SELDOM_FILES));
-    let mut left = may_open(urgent + seldom);
-    for card in &mut *cards {
-        card.keeps_urgent = take(&mut left, card.most_open(true));
-    }
-    let mut left = left.min(SELDOM_FILES);
-    for card in cards {
-        card.keeps_seldom = card.keeps_urgent && take(&mut left, card.most_open(false));
-        card.close_others();
-    }
-}
 
 /// Takes `needed` from `left`; false if there is not enough.
 fn take(left: &mut u64, needed: u64) -> bool {

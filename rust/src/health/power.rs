@@ -57,7 +57,7 @@ mod tests {
     fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {
         let function = tempfile::tempdir().unwrap();
         let replaced = Replaced::default();
-        let keeping = Keeping { open: true, replaced: Some(&replaced), read_once: None };
+        let keeping = Keeping { open: true, replaced: Some(&replaced), base: None, read_once: None };
         let mut power = Power::of(function.path());
         assert_eq!(power.asleep(keeping), None, "nothing is known");
         create_dir(function.path().join("power")).unwrap();

@@ -314,13 +314,6 @@ pub struct About {
 }
 
 impl About {
-    /// Whether its files stay open before those of others: they are read often, and can make a device Unhealthy.
-    #[must_use]
-    pub fn is_urgent(&self) -> bool {
-        let is_often = self.pace.rounds(true) <= Pace::Tenth.rounds(true);
-        is_often && self.meanings.iter().any(|meaning| meaning.action == Action::Unhealthy)
-    }
-
     /// A finding of this source, for one of its registered reasons.
     #[must_use]
     pub fn finding(&'static self, reason: &'static str) -> Finding {

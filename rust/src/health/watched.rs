@@ -34,8 +34,6 @@ pub(super) struct Watched {
     pub(super) file: String,
     variant: String,
     pub(super) most_open: u64,
-    /// See [`About::is_urgent`].
-    pub(super) is_urgent: bool,
     /// Whether it has counts.
     pub(super) is_counting: bool,
     /// Locked while it is looked at; for good if the look hangs.
@@ -65,11 +63,16 @@ pub(super) struct News {
 
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
-        let (most_open, is_urgent) = (subject.examination.most_open(), source.is_urgent());
+        let most_open = subject.examination.most_open();
         let is_counting = subject.examination.is_counting();
         let Subject { file, variant, examination } = subject;
         let state = State { examination, last: None, was_there: false, reported_memory: None };
-        Self { source, file, variant, most_open, is_urgent, is_counting, state: Mutex::new(state) }
+        Self { source, file, variant, most_open, is_counting, state: Mutex::new(state) }
+    }
+
+    /// Whether it is looked at in each round: its files stay open before those of others.
+    pub(super) fn is_frequent(&self, is_logged: bool) -> bool {
+        self.source.pace.rounds(is_logged) == EACH
     }
 
     pub(super) fn key(&self, card: &str) -> Key {

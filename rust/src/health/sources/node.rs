@@ -75,7 +75,8 @@ mod tests {
     fn observation(path: &str, number: Option<(u32, u32)>) -> Observation {
         let subject = subject(&HostPath::node(path, number));
         let replaced = crate::health::replaced::Replaced::default();
-        let keeping = crate::health::kept_file::Keeping { open: true, replaced: Some(&replaced), read_once: None };
+        let keeping =
+            crate::health::kept_file::Keeping { open: true, replaced: Some(&replaced), base: None, read_once: None };
         let (host, mut examination) = (Host::new("/"), subject.examination);
         examination.look(LookContext { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }

@@ -85,7 +85,7 @@ impl Watching<'_> {
     /// The observation of each subject.
     pub(in crate::health) fn observations(&mut self) -> Vec<Observation> {
         let read_once = ReadOnce::default();
-        let keeping = Keeping { open: true, replaced: Some(&self.replaced), read_once: Some(&read_once) };
+        let keeping = Keeping { open: true, replaced: Some(&self.replaced), base: None, read_once: Some(&read_once) };
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
             examination.look(LookContext { host: self.host, file, keeping, now: self.now })

@@ -1,7 +1,7 @@
 //! A subject that is asked cheaply whether it is still fine says what one that looks each time says.
 
 use super::*;
-use crate::health::kept_file::Keeping;
+use crate::health::kept_file::{Base, Keeping};
 use crate::health::sources::{self, fpga_power};
 use crate::health::watched::Watched;
 
@@ -134,6 +134,7 @@ proptest! {
         };
         let (asked, looking) = (subjects(&|examination| examination), subjects(&|examination| Box::new(Looking(examination))));
         assert_eq!(asked.len(), 6);
+        let base = Base::new(tree.path(FUNCTION));
         let (replaced, blind) = (Replaced::default(), Replaced::default());
         if is_watched {
             replaced.start();
@@ -145,8 +146,8 @@ proptest! {
             let moment = Moment { round, is_logged: false, now };
             replaced.look();
             for (asked, looking) in asked.iter().zip(&looking) {
-                asked.look(&tree.host, Keeping { open, replaced: Some(&replaced), read_once: None }, moment);
-                looking.look(&tree.host, Keeping { open: false, replaced: Some(&blind), read_once: None }, moment);
+                asked.look(&tree.host, Keeping { open, replaced: Some(&replaced), base: Some(&base), read_once: None }, moment);
+                looking.look(&tree.host, Keeping { open: false, replaced: Some(&blind), base: None, read_once: None }, moment);
                 prop_assert_eq!(asked.observation().unwrap(), looking.observation().unwrap(), "{} {:?}", asked.source.name, step);
                 prop_assert_eq!(asked.counts().unwrap(), looking.counts().unwrap());
                 prop_assert_eq!(asked.memory().unwrap(), looking.memory().unwrap());
