@@ -122,8 +122,8 @@ class Host:
     def counted(self, name, **labels):
         """The value of a counter of the children, as the exporter reads it."""
         states = {state.name: state for _, state in spool.read_all(self.run_dir / "state", spool_pb2.ResourceState)}
-        herd = Herd([spool_pb2.Resource(name=state) for state in states], states)
-        for family in metrics.counter_families(herd):
+        herd = Herd([spool_pb2.Offer(name=state) for state in states], states)
+        for family in metrics.counter_families(herd, "none"):
             for sample in family.samples:
                 if (sample.name, sample.labels) == (name, labels):
                     return sample.value

@@ -15,11 +15,13 @@ from pathlib import Path
 import offered
 import pytest
 import scratch
+from prometheus_client.parser import text_string_to_metric_families
 
 from devherd import spool
 from devherd.config.resolved import Config, write_resolved
 from devherd.config.web import Web
 from devherd.counters import BY_RESOURCE_CHILDREN, BY_THE_SCANNER, Counters
+from devherd.exporter.exposition import Writer
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 
@@ -36,6 +38,12 @@ def eventually(look, what):
             return answer
         time.sleep(0.02)
     pytest.fail(f"never happened: {what}")
+
+
+def samples_of(families):
+    """The samples of each family by its name, as Prometheus' own parser reads the page."""
+    page = Writer(as_openmetrics=False).page(families).decode()
+    return {family.name: family.samples for family in text_string_to_metric_families(page)}
 
 
 @contextlib.contextmanager

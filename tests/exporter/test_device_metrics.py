@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from exporter_instance import eventually
+from exporter_instance import eventually, samples_of
 from hypothesis import given
 from hypothesis import strategies as st
 from test_metrics_page import FPGA
@@ -15,7 +15,8 @@ from devherd.config.resolved import Config, read_resolved, write_resolved
 from devherd.config.sections import ExporterOptions
 from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, XIDS, Counters
 from devherd.exporter import declarations
-from devherd.exporter.metrics import Kept, counter_families, device_families
+from devherd.exporter.device_series import Kept, device_families
+from devherd.exporter.metrics import counter_families
 from devherd.instance.read import Herd
 from devherd.instance.read import read_instance as instance_of
 from devherd.proto import health_pb2
@@ -115,12 +116,8 @@ def test_devices_have_the_series_that_the_configuration_asks_for(instance, of_de
 
 def test_a_physical_device_is_held_once_by_each_container_that_has_replicas_of_it():
     """Two series of the same name and labels would make Prometheus refuse the whole scrape."""
-    (allocated,) = (
-        family
-        for family in device_families(Herd([SHARED]), HELD, "physical")
-        if family.name == "devherd_device_allocated"
-    )
-    assert [(sample.labels["device_id"], sample.labels["pod"]) for sample in allocated.samples] == [
+    allocated = samples_of(device_families(Herd([SHARED]), HELD, "physical"))["devherd_device_allocated"]
+    assert [(sample.labels["device_id"], sample.labels["pod"]) for sample in allocated] == [
         ("GPU-1", "one"),
         ("GPU-1", "two"),
     ]
@@ -131,8 +128,8 @@ def test_allocated_replicas_are_counted_as_the_kubelet_counts_them(of_devices):
     """So that they can be taken from `devherd_devices`; nothing is said while the kubelet does not answer."""
 
     def allocated(held):
-        [family] = [each for each in device_families(Herd([SHARED]), held, of_devices) if "s_allocated" in each.name]
-        return {sample.labels["health"]: sample.value for sample in family.samples}
+        samples = samples_of(device_families(Herd([SHARED]), held, of_devices))["devherd_devices_allocated"]
+        return {sample.labels["health"]: sample.value for sample in samples}
 
     assert allocated(HELD | {(SHARED.name, "GPU-2::1"): TWO}) == {"Healthy": 1, "Unhealthy": 3}
     assert allocated({}) == {"Healthy": 0, "Unhealthy": 0}
@@ -147,7 +144,7 @@ def test_a_node_with_shared_devices_has_few_series_more_than_one_without():
     def series(devices, of_devices="physical"):
         herd = Herd([Offer(name="a.b/gpu", vendor="nvidia", devices=devices)])
         families = [*device_families(herd, {}, of_devices), *counter_families(herd, of_devices)]
-        return sum(len(family.samples) for family in families)
+        return sum(map(len, samples_of(families).values()))
 
     assert series(shared) == series(gpus)
     assert series(shared, "all") == series(gpus) + 2 * 8 * 9, "only health and facts are said of each replica"
@@ -165,8 +162,8 @@ def test_a_lost_device_has_its_series_with_every_setting_for_as_long_as_it_is_lo
         serial="1565023018293",
         model="H100",
     )
-    families = {family.name: family for family in device_families(Herd(lost=[lost]), None, of_devices)}
-    [sample] = families["devherd_device_missing"].samples
+    families = samples_of(device_families(Herd(lost=[lost]), None, of_devices))
+    [sample] = families["devherd_device_missing"]
     assert (sample.labels, sample.value) == (
         {
             "resource_name": "nvidia.com/gpu",
@@ -179,7 +176,7 @@ def test_a_lost_device_has_its_series_with_every_setting_for_as_long_as_it_is_lo
         },
         1,
     )
-    assert not any(family.samples for name, family in families.items() if name != "devherd_device_missing")
+    assert not any(samples for name, samples in families.items() if name != "devherd_device_missing")
 
 
 COUNTS = [
@@ -318,6 +315,20 @@ FOUND = st.lists(
 )
 COUNTED = st.lists(st.tuples(st.sampled_from(["GPU-1", "GPU-2::0", "GPU-9"]), st.integers(1, 3)), max_size=3)
 SCRAPES = st.lists(st.tuples(st.none() | OFFERS, HOLDERS, FOUND, COUNTED), max_size=6)
+
+
+def test_a_device_that_changes_costs_no_lines_but_its_own():
+    """What the other devices of its resource had at the last scrape is used again, also from another reading."""
+    before = Herd([SHARED], version=1)
+    other = Offer.FromString(SHARED.SerializeToString(deterministic=True))
+    del other.devices[0].reasons[:]
+    kept = Kept()
+    [(_, [_, second])] = kept.resources(before, "physical")
+    [(_, [changed, again])] = kept.resources(Herd([other], version=2), "physical")
+
+    assert again is second
+    assert changed.healthy == 'devherd_device_healthy{device_id="GPU-1",resource_name="a.b/shared"} 1.0\n'
+    assert not changed.reasons
 
 
 @given(scrapes=SCRAPES, setting=st.sampled_from(["all", "physical", "faults", "none"]))

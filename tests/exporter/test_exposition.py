@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from devherd.exporter.application import prefers_openmetrics
-from devherd.exporter.exposition import Writer, only
+from devherd.exporter.exposition import Lines, Writer, line_of, only, sample_name
 
 PROMETHEUS = (
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,"
@@ -50,6 +50,28 @@ def test_what_is_written_is_what_prometheus_reads(as_openmetrics, samples):
         assert found[family.name].type == family.type
         assert found[family.name].documentation == family.documentation
         assert [each[:3] for each in found[family.name].samples] == [each[:3] for each in family.samples]
+
+
+_TEXT = st.text(st.sampled_from('ab \\"\n\r\u2028é😀{}=,#%') | st.characters(codec="utf-8"), max_size=6)
+_ROWS = st.lists(
+    st.tuples(st.tuples(_TEXT, _TEXT, _TEXT), st.integers(-3, 3) | st.booleans() | st.floats()), max_size=3
+)
+
+
+@pytest.mark.parametrize("as_openmetrics", [False, True])
+@pytest.mark.parametrize("kind", [GaugeMetricFamily, CounterMetricFamily])
+@given(rows=_ROWS)
+def test_lines_are_byte_for_byte_what_the_library_writes(kind, as_openmetrics, rows):
+    """Those of devices are not written by it: whatever their labels and values are."""
+    labels = ("resource_name", "device_id", "a_kind")
+    written, empty = kind("a_name", "Some \\ help\n.", labels=labels), kind("a_name", "Some \\ help\n.", labels=labels)
+    for values, value in rows:
+        written.add_metric(values, value)
+    line = line_of(sample_name(empty.name, empty.type), labels)
+    lines = Lines(empty, [line(values, value) for values, value in rows])
+
+    writer = Writer(as_openmetrics=as_openmetrics)
+    assert writer.page([lines]) == writer.page([written])
 
 
 @pytest.mark.parametrize("as_openmetrics", [False, True])
@@ -92,8 +114,12 @@ def test_a_query_by_name_gets_these_samples_alone():
     """`/metrics?name[]=…` names samples as they are written."""
     gauge, counter = families([({}, 1.0)])
     histogram = HistogramMetricFamily("a_time", "A time.", [("+Inf", 1.0)], 3.0)
+    lines = Lines(CounterMetricFamily("of_lines", "Lines."), ["of_lines_total 1.0\n"])
+    unasked = [Lines(GaugeMetricFamily("other", "No lines."), []), Lines(GaugeMetricFamily("of_lines", "."), ["x"])]
 
-    found = list(only([gauge, counter, histogram], {"a_counter_total", "a_time_count", "other"}))
+    names = {"a_counter_total", "a_time_count", "other", "of_lines_total"}
+    *found, last = only([gauge, counter, histogram, *unasked, lines], names)
+    assert last is lines
 
     assert [(family.name, [sample.name for sample in family.samples]) for family in found] == [
         ("a_counter", ["a_counter_total"]),

@@ -1,9 +1,12 @@
 """Name, help text, labels and type of the families that the exporter reads at each scrape."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from devherd.exporter.exposition import Labels, Lines, line_of, sample_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,14 @@ class Observed:
         """The family without a sample; `add_metric` takes the values of `labels` in their order."""
         kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         return kind(self.name, self.help, labels=self.labels)
+
+    def line(self) -> Callable[[Labels, float], str]:
+        """What makes the line of a sample from the values of `labels`, in their order, and its own."""
+        return line_of(sample_name(self.name, self.type), self.labels)
+
+    def family_of(self, lines: Iterable[str]) -> Lines:
+        """The family with these lines."""
+        return Lines(self.family(), lines)
 
 
 _RESOURCE = ("resource_name",)
