@@ -76,7 +76,7 @@ def small_herd(instance):
     instance.put(FPGA)
     instance.put(SIMULATED)
     instance.put_state(FPGA.name, registered=True, streams=1)
-    instance.put_scan(Problem(vendor="intel-fpga", path="/sys/x", error="no"))
+    instance.put_scan(Problem(vendor="intel-fpga", path="/sys/x", error="no"), period_seconds=30)
     instance.put_verdict(
         ILL,
         SourceState(source="nvml", failed="the driver is not loaded", last_report_timestamp_seconds=1_763_800_000),

@@ -166,6 +166,10 @@ SCAN_PROBLEM_INFO = Observed(
 LAST_SCAN = Observed(
     "devherd_last_scan_timestamp_seconds", "Unix time at which the last scan of the host ended, in seconds."
 )
+SCAN_PERIOD = Observed(
+    "devherd_scan_period_seconds",
+    "Time in force between two scans of the host without events, in seconds: longer where the kernel reports changes.",
+)
 
 SOURCE_UP = Observed(
     "devherd_health_source_up",

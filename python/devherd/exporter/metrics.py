@@ -235,9 +235,15 @@ def configuration(herd: Herd) -> Iterator[Family]:
 
 
 def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
-    """Time and problems of the last scan. `scans` is the counter family whose labels name the scanned vendors."""
-    problems, listed, last = (
-        kind.family() for kind in (declarations.SCAN_PROBLEMS, declarations.SCAN_PROBLEM_INFO, declarations.LAST_SCAN)
+    """Time and problems of the last scan, and when the next is due. `scans` is the counter family whose labels name the scanned vendors."""
+    problems, listed, last, period = (
+        kind.family()
+        for kind in (
+            declarations.SCAN_PROBLEMS,
+            declarations.SCAN_PROBLEM_INFO,
+            declarations.LAST_SCAN,
+            declarations.SCAN_PERIOD,
+        )
     )
     if herd.scan is not None:
         counts = (
@@ -250,7 +256,9 @@ def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
         for vendor, device, path in _first((each.vendor, each.device, each.path) for each in herd.scan.problems):
             listed.add_metric((vendor, device, path), 1)
         last.add_metric((), herd.scan.timestamp_seconds)
-    yield from (problems, listed, last)
+        if herd.scan.period_seconds:
+            period.add_metric((), herd.scan.period_seconds)
+    yield from (problems, listed, last, period)
 
 
 def _first(places: Iterable[tuple[str, str, str]]) -> Sequence[tuple[str, str, str]]:
