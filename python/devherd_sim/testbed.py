@@ -98,12 +98,12 @@ class Testbed:
         return await herd.wait()
 
     def children(self) -> dict[str, spool_pb2.Child]:
-        """The supervisor's children by name, without one that sleeps: it has no process."""
+        """The supervisor's children by name; one that sleeps has no process."""
         try:
             children = spool.read(self.settings.children_file, spool_pb2.Children).children
         except (FileNotFoundError, spool.SpoolError):
             return {}
-        return {child.name: child for child in children if not child.asleep}
+        return {child.name: child for child in children}
 
     def runs(self, *names: str) -> bool:
         """True if these children, or all without names, are RUNNING in the supervisor's last report."""
@@ -113,8 +113,15 @@ class Testbed:
         )
 
     async def child(self, name: str) -> spool_pb2.Child:
-        """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier."""
+        """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier.
+
+        One that sleeps is woken.
+        """
         await self.until(lambda: self.runs(name), f"{name} runs")
+        if self.children()[name].asleep:
+            host, _, port = self.settings.listen.rpartition(":")
+            with socket.create_connection((host, int(port))):
+                await self.until(lambda: self.children().get(name, spool_pb2.Child()).pid, f"{name} is awake")
         return self.children()[name]
 
     async def child_of(self, resource_name: str) -> spool_pb2.Child:

@@ -1,6 +1,9 @@
 """Delays between attempts that keep failing."""
 
+import re
+import socket
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -34,6 +37,41 @@ def test_chance_makes_no_delay_longer_and_none_shorter_than_its_share(chance, be
         delays = [(backoff.seconds(), exact.seconds()) for _ in range(before + 1)]
     delay, longest = delays[-1]
     assert (1 - JITTER) * longest <= delay <= longest <= 30.0
+
+
+def delays_in(log):
+    """The seconds until the next start, in the order in which they were logged."""
+    return [float(seconds) for seconds in re.findall(r"next start in ([\d.]+) s", log)]
+
+
+def test_a_child_that_sleeps_without_an_answer_is_woken_ever_more_slowly(instance):
+    """One that was taken over hands over what always rings, and would have itself started as often as the CPU can."""
+    order = instance.order("nap.exporter")
+    instance.start()
+    until(lambda: len(delays_in(instance.stderr())) >= 5, "five delays")
+    delays = delays_in(instance.stderr())
+    assert instance.stderr().count("exporter started") <= len(delays) + 3
+    assert delays[4] > 2 * delays[1]
+    assert instance.ctl("status", "exporter").split()[1] == "RUNNING"
+    order.unlink()
+    until(lambda: (child := instance.children().get("exporter")) and child.pid, "it runs")
+
+
+def test_a_child_that_crashes_at_each_connection_is_started_ever_more_slowly(instance):
+    """It binds again and sleeps in between, which is no success: nobody can have it forked without a pause."""
+    instance.order("doze.exporter")
+    instance.start()
+
+    def crashes_seen():
+        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+            client.connect(str(instance.settings.run_dir / "door"))
+        return len(delays_in(instance.stderr())) >= 5
+
+    until(crashes_seen, "five delays")
+    delays = delays_in(instance.stderr())
+    assert delays[4] > 2 * delays[1]
+    crashes = instance.stderr().count("crashed at a connection")
+    assert crashes <= len(delays) + 3
 
 
 def lives_seconds(instance):

@@ -3,11 +3,12 @@
 Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); with `count.<name>` it says how
-many references a function has, and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`,
-`slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`,
-`subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and
-`sources` (two more programs) are for the supervisor itself.
+`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it), `doze.<name>` (it sleeps at its
+start, and crashes when it is woken), `nap.<name>` (it sleeps at once, and what it hands over is always readable); with
+`count.<name>` it says how many references a function has, and as long as `keep.<name>` is there it hands over.
+`bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over`
+(a hand-over), `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`,
+`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import ctypes
 import errno
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from typing import Any
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import DevherdError, UsageError
-from devherd.process import YIELD, Child, Heartbeats, take_reloads
+from devherd.process import SLEEPS, YIELD, Child, Heartbeats, hand_sockets, take_reloads, take_sockets
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor.programs import Program, Programs
@@ -33,6 +35,7 @@ from devherd.supervisor.sandbox import Access
 
 RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
 ORDERS = RUN_DIR / "orders"
+DOOR = RUN_DIR / "door"
 
 
 def load(_running: Settings | None) -> Config:
@@ -128,6 +131,23 @@ def count_references() -> None:
     print(f"references to a function: {sys.getrefcount(Child.beat)}", file=sys.stderr, flush=True)
 
 
+def nap(child: Child, *, dozes: bool) -> int:
+    """Sleep with a socket at which somebody may knock, or one that knocks by itself."""
+    with socket.socket(fileno=child.keeper) as keeper:
+        given = take_sockets(keeper)
+        if dozes and given:
+            raise RuntimeError("crashed at a connection, as ordered")
+        if dozes:
+            door = socket.socket(socket.AF_UNIX)
+            DOOR.unlink(missing_ok=True)
+            door.bind(str(DOOR))
+            door.listen()
+        else:
+            door = socket.socketpair()[0]  # the other end is closed: this one is readable for ever
+        hand_sockets(keeper, {"door": [door.fileno()]})
+    return SLEEPS
+
+
 def do_at_first(ordered: Callable[[str], bool]) -> None:
     """What is ordered for the child's start."""
     if ordered("orphan"):
@@ -144,6 +164,14 @@ def hand_over(child: Child) -> None:
 
 def tiny_child(child: Child) -> int:
     """Beats and does as it is told."""
+    for how in ("nap", "doze"):
+        if ORDERS.joinpath(f"{how}.{child.name}").exists():
+            return nap(child, dozes=how == "doze")
+    return awake(child)
+
+
+def awake(child: Child) -> int:
+    """Beats and does as it is told, without sleep."""
     ended = False
 
     def end(*_: object) -> None:
@@ -187,7 +215,7 @@ def children() -> tuple[Program, ...]:
 
     return (
         program("scanner", reloads=True),
-        program("exporter", reloads=True),
+        program("exporter", reloads=True, sleeps=lambda settings: settings.run_dir),
         *(program("source", name=name) for name in ("nvml", "kernel-log") if ORDERS.joinpath("sources").exists()),
         program("resource", per_file=lambda settings: settings.resources_directory, hands_over=True),
     )

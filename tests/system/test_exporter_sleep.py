@@ -1,12 +1,15 @@
-"""The exporter ends when nobody has connected for a while, and answers the next who connects."""
+"""The exporter runs while somebody connects: it binds and ends, and answers the next who connects."""
 
 import asyncio
 import http.client
+import shutil
 import socket
+import ssl
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 from outside import devherd, get, supervisorctl
 
 from devherd import spool
@@ -20,8 +23,7 @@ asleep_soon = pytest.mark.on("generic", CONFIG)
 
 def child(testbed):
     """What the supervisor says of the exporter."""
-    children = spool.read(testbed.settings.children_file, spool_pb2.Children).children
-    return next(each for each in children if each.name == "exporter")
+    return testbed.children().get("exporter", spool_pb2.Child())
 
 
 async def asleep(testbed):
@@ -56,6 +58,85 @@ async def test_an_exporter_that_nobody_asks_ends_and_answers_the_next_scrape(tes
         await asleep(testbed)
         assert not child(testbed).restarts
         assert not child(testbed).last_exit
+
+
+@pytest.mark.on("generic", {"simulated": [{"name": NAME, "count": 2}]})
+async def test_an_exporter_binds_at_the_start_and_sleeps_until_somebody_connects(testbed):
+    """It says where it serves, nobody asks, and it takes no memory; whoever asks has it for ten minutes."""
+    await asleep(testbed)
+    assert exporters(testbed) == []
+    assert f"serving http://{testbed.settings.listen}" in testbed.log
+    [address] = spool.read(testbed.settings.served_file, spool_pb2.Addresses).addresses
+    assert (address.address, address.refusal) == (testbed.settings.listen, "")
+
+    assert (await get(testbed, "/readyz")) == (200, "ok\n")
+    await asyncio.sleep(2.5)
+    assert len(exporters(testbed)) == 1
+    assert not child(testbed).asleep
+    assert not child(testbed).restarts
+
+
+@asleep_soon
+async def test_what_a_sleeping_exporter_has_said_of_its_addresses_is_written_again_if_it_is_removed(testbed):
+    """`devherd status` reads it, also after somebody has cleared the run directory."""
+    await asleep(testbed)
+    shutil.rmtree(testbed.settings.http_directory)
+    await testbed.until(testbed.settings.served_file.exists, "it is there again")
+    await asleep(testbed)
+    assert not child(testbed).restarts
+
+
+@asleep_soon
+async def test_doctor_and_page_find_no_fault_in_a_sleeping_exporter(testbed):
+    """Neither is a port that only the supervisor has open another program's."""
+    await asleep(testbed)
+    settings = testbed.settings
+    where = (f"--run-dir={settings.run_dir}", f"--kubelet-dir={settings.kubelet_dir}", f"--listen={settings.listen}")
+    done = await asyncio.to_thread(devherd, "doctor", *where, "--host-root", str(settings.host_root))
+    about = [line for line in done.stdout.splitlines() if "exporter" in line or settings.listen in line]
+    assert not any(sign in line for sign in ("problem", "warning", "✗", "!") for line in about), about
+    assert child(testbed).asleep, "doctor does not wake it"
+
+    status, page = await get(testbed, "/")
+    assert status == 200
+    assert "exporter" not in page or "asleep" not in page
+
+
+@asleep_soon
+async def test_a_sleeping_exporter_serves_tls_with_the_files_of_the_moment_in_which_it_wakes(testbed, tool):
+    """They may have been renewed while nobody watched them; until they are right again, nothing is served."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.stop_herd()
+    authority = Authority(tool("openssl"), testbed.directory / "certificates")
+    certificate, key = authority.sign("server", "IP:127.0.0.1")
+    web = testbed.directory / "web.yaml"
+    web.write_text(f"tls_server_config: {{cert_file: {certificate}, key_file: {key}}}\n")
+    await testbed.start_herd(f"--web-config={web}")
+    await asleep(testbed)
+
+    def shown():
+        host, port = testbed.settings.listen.split(":")
+        trusting = ssl.create_default_context(cafile=authority.certificate)
+        with closing(http.client.HTTPSConnection(host, int(port), timeout=20, context=trusting)) as connection:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            return connection.sock.getpeercert()["serialNumber"]
+
+    first = await asyncio.to_thread(shown)
+    await asleep(testbed)
+    authority.sign("server", "IP:127.0.0.1")
+    assert await asyncio.to_thread(shown) != first
+    await asleep(testbed)
+
+    good = key.read_bytes()
+    key.write_text("nothing")
+    with pytest.raises((http.client.HTTPException, ConnectionError, ssl.SSLError)):
+        await asyncio.to_thread(shown)
+    await testbed.until(lambda: "cannot use the certificates" in testbed.log, "it says so")
+    assert not child(testbed).asleep
+    key.write_bytes(good)
+    await testbed.until(lambda: testbed.log.count("serving https") > 3, "it serves again")
+    assert await asyncio.to_thread(shown)
 
 
 @asleep_soon

@@ -420,8 +420,9 @@ class ExporterOptions(Section):
     device with every setting but `none`.
     """
     sleep_after: Period = 600.0
-    """Time without a connection after which the process ends, to give its memory back; the supervisor keeps the
-    addresses open and starts it again at the next connection, which it answers. 0: it always runs.
+    """Time without a connection after which the process ends, to give its memory back. It binds its addresses at the
+    start and ends as well; the supervisor keeps them open and starts it at the next connection, which it answers. 0: it
+    always runs.
     """
 
 

@@ -152,6 +152,10 @@ class Listener:
         """Seconds since the end of the last connection, or since the start; 0 if one is open."""
         return self._connections.quiet_seconds()
 
+    def was_asked(self) -> bool:
+        """True if anybody has connected."""
+        return self._connections.were_there
+
     def stop_accepting(self) -> None:
         """Close the listening sockets, which another process has, too."""
         for _, server in self._servers:

@@ -1,4 +1,7 @@
-"""Process `exporter`: serves HTTP and records the kubelet's allocatable devices, on one event loop."""
+"""Process `exporter`: serves HTTP, on one event loop.
+
+It binds its addresses, and ends until somebody connects; the supervisor keeps the sockets (supervisor/sleep.py).
+"""
 
 import asyncio
 import contextlib
@@ -98,13 +101,19 @@ class Exporter:
                     self._end(RENEW)
                 self._write(addresses)
                 looks_at = now + LOOK_PERIOD_SECONDS
-            if self._may_sleep():
+            if self._may_sleep(addresses):
                 await self._sleep()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
-    def _may_sleep(self) -> bool:
-        """True after the configured time without a connection."""
-        return 0 < self._sleep_after_seconds <= self._listener.quiet_seconds()
+    def _may_sleep(self, addresses: list[spool_pb2.Address]) -> bool:
+        """True after the configured time without a connection, and where nobody has connected yet soon.
+
+        Not before others can read that it serves. A connection that has woken it is accepted within the first beat.
+        """
+        if not self._sleep_after_seconds or addresses != self._written:
+            return False
+        least = self._sleep_after_seconds if self._listener.was_asked() else BEAT_PERIOD_SECONDS
+        return self._listener.quiet_seconds() >= least
 
     async def _sleep(self) -> None:
         """Hand the listening sockets to the supervisor, which starts this program again at the next connection."""

@@ -235,7 +235,7 @@ def configuration(herd: Herd) -> Iterator[Family]:
 
 
 def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
-    """Time and problems of the last scan, and when the next is due. `scans` is the counter family whose labels name the scanned vendors."""
+    """Time, period and problems of the last scan. `scans` is the counter family with the scanned vendors as labels."""
     problems, listed, last, period = (
         kind.family()
         for kind in (

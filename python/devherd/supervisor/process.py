@@ -32,6 +32,8 @@ FIRST_DELAY_SECONDS = 0.1
 """Delay of the restart after a second failure in a row; after the first the restart is immediate."""
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
+LEAST_AWAKE_SECONDS = 1.0
+"""A child that was woken by a connection and sleeps again earlier cannot have answered it."""
 STEADY_SECONDS = 60.0
 """After this lifetime a child has recovered: its next failure counts as the first."""
 NEVER = float("inf")
@@ -115,7 +117,8 @@ class Process(Subprocess):
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
-        self._spawned_at = self._start_at = self._kill_at = 0.0
+        self._is_rung_for = False
+        self._spawned_at = self._start_at = self._kill_at = self._well_since = self._opens_at = 0.0
         self._dead_by = NEVER
 
     def get_execv_args(self) -> tuple[str, list[str]]:
@@ -161,15 +164,22 @@ class Process(Subprocess):
         """Change the state as supervisord does, with devherd's delay before the next start."""
         super().change_state(new_state, expected)
         if new_state == ProcessStates.BACKOFF:
-            if self._cause == RENEWED or time.monotonic() - self._spawned_at >= STEADY_SECONDS:
-                self._failures = 0
-                self._backoff.reset()
-            self._failures += 1
-            delay = self._backoff.seconds() if self._failures > 1 else 0.0
+            delay = self._delay()
             self._start_at = time.monotonic() + delay
             when = f"in {delay:.1f} s" if delay else "at once"
             level = logging.INFO if self._cause == RENEWED else logging.WARNING
             self.note(f"{self.config.child_name}: {self.last_exit}; next start {when}", level)
+
+    def _delay(self) -> float:
+        """Seconds until the next start after a failure, sleep since the last one included in what is steady."""
+        now = time.monotonic()
+        if self._cause == RENEWED or now - self._well_since >= STEADY_SECONDS:
+            self._failures = 0
+            self._backoff.reset()
+        self._failures += 1
+        delay = self._backoff.seconds() if self._failures > 1 else 0.0
+        self._well_since = now + delay
+        return delay
 
     def record_spawnerr(self, msg: str) -> None:
         """Record why the child could not be started."""
@@ -185,6 +195,7 @@ class Process(Subprocess):
     def finish(self, pid: int, sts: int) -> None:
         """Handle the end of the child; called after it was reaped."""
         outputs = list(self.dispatchers.values())
+        is_rung_for, self._is_rung_for = self._is_rung_for, False
         is_wanted = self.killing or self.config.options.mood != SupervisorStates.RUNNING
         self._cause = self._cause_of(sts)
         self.last_exit = self._exit_text(sts)
@@ -198,25 +209,47 @@ class Process(Subprocess):
             self._backoff.reset()
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")
         elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (doors := self._keeper.take()):
-            self._sleep(doors)
+            self._sleep(doors, is_rung_for)
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
 
-    def _sleep(self, doors: list[int]) -> None:
-        """Wait for a connection at one of these sockets."""
+    def _sleep(self, doors: list[int], is_rung_for: bool) -> None:
+        """Wait for a connection at one of these sockets: for the next only after a while if the last was not answered.
+
+        Otherwise a child that was taken over could have itself started without a pause.
+        """
         self._cause = self.last_exit = ""
         self.is_asleep = True
-        self.dispatchers = {door: Doorbell(self.wake) for door in doors}
+        is_hasty = is_rung_for and time.monotonic() - self._spawned_at < LEAST_AWAKE_SECONDS
+        delay = self._delay() if is_hasty else 0.0
+        self._opens_at = time.monotonic() + delay
+        self.dispatchers = {door: Doorbell(self._ring, self._opens_at) for door in doors}
         self.change_state(ProcessStates.RUNNING)
         self.note(f"{self.config.child_name} sleeps until the next connection")
+        if delay:
+            self.note(f"{self.config.child_name} slept without an answer; next start in {delay:.1f} s", logging.WARNING)
 
-    def wake(self) -> None:
-        """Start a child that sleeps."""
+    def _ring(self) -> None:
+        self.wake(is_rung_for=True)
+
+    def wake(self, *, is_rung_for: bool = False) -> None:
+        """Start a child that sleeps; `is_rung_for`: because of a connection."""
         if self.is_asleep:
+            self._is_rung_for = is_rung_for
             self._stop_polling()
             self.change_state(ProcessStates.EXITED)
             self.spawn()
+
+    def look_after(self) -> None:
+        """Bring back its directories, and have a child that sleeps write its file again if that is gone."""
+        options, file_of = self.config.options, self.config.program.sleeps
+        if self.pid:
+            self.make_directories()
+            return
+        is_idle = self.is_asleep and options.mood == SupervisorStates.RUNNING
+        if is_idle and file_of and not file_of(options.settings).exists():
+            self.wake()
 
     def _stop_polling(self) -> None:
         self.is_asleep = False
@@ -261,6 +294,8 @@ class Process(Subprocess):
             return max(LOOK_FOR_FIRST_BEAT_SECONDS, (now - self._spawned_at) / 4)
         if self.state == ProcessStates.STOPPING:
             return max(0.0, self._kill_at - now)
+        if self.is_asleep and self._opens_at > now:
+            return self._opens_at - now
         return max(0.0, self._due_to_start() - now)
 
     def kill(self, sig: int) -> str | None:

@@ -48,8 +48,11 @@ class Program(Record, kw_only=True):
     """True if it reads the configuration, and reads it again at SIGHUP."""
     starts_programs: bool = False
     """True if it starts programs of the operator, which may leave processes behind."""
-    sleeps: bool = False
-    """True if it may end with SLEEPS until the next connection to its listening sockets."""
+    sleeps: Callable[[Settings], Path] | None = None
+    """The file that it writes before it ends with SLEEPS, until the next connection to its listening sockets.
+
+    It is started, too, if this file is gone. None: it never sleeps.
+    """
     hands_over: bool = False
     """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
@@ -188,6 +191,10 @@ def _directories_for_others(settings: Settings) -> Iterator[Path]:
 def _nearest(path: Path) -> Path:
     """The path, or its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _exporter_file(settings: Settings) -> Path:
+    return settings.served_file
 
 
 def _exporter_access(settings: Settings, _name: str) -> Access:
@@ -427,7 +434,7 @@ def _source(
 DEVHERD = Programs(
     children=(
         Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
-        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True, sleeps=True),
+        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True, sleeps=_exporter_file),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),

@@ -1,4 +1,4 @@
-"""Keeps the listening sockets of a child that sleeps: it has ended, and is started again at the first connection.
+"""Keeps the listening sockets of a child that sleeps: it has ended, and is started again at the next connection.
 
 A pair of sockets lies between the supervisor and the child. Through it the child sends its listening sockets before it
 ends; the supervisor polls them and sends them back to the process that it starts when one is readable. Nobody accepts
@@ -7,6 +7,7 @@ meanwhile: the connection waits in the kernel, and the new process answers it.
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from devherd.process import hand_sockets, take_sockets
 class Doorbell:
     """A listening socket, in the terms of supervisord's loop."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
+    def __init__(self, ring: Callable[[], None], opens_at: float) -> None:
         self._ring = ring
+        self._opens_at = opens_at
 
     def readable(self) -> bool:
-        """Return True: always polled for a connection."""
-        return True
+        """Return True once it may be rung: polled for a connection from then on."""
+        return time.monotonic() >= self._opens_at
 
     def writable(self) -> bool:
         """Return False: never polled for writing."""
