@@ -77,7 +77,7 @@ async def _node(title: str, node: NodeSpec, config: dict[str, Any] | None, types
         _print_each(processes)
         if types == 1:
             _print_table(processes)
-            await herd.until(lambda: "exporter" not in herd.children(), "the exporter sleeps")
+            await herd.until(lambda: herd.children()["exporter"].asleep, "the exporter sleeps")
             await asyncio.sleep(SETTLE_SECONDS)
             _whole("the same while nobody scrapes: the exporter sleeps", _processes(herd).values())
     with _asleep(len(processes)) as pids:
@@ -106,7 +106,7 @@ async def _bare() -> None:
 
 def _processes(herd: Testbed) -> dict[str, int]:
     assert herd.herd is not None
-    return {"supervisor": herd.herd.pid} | {name: child.pid for name, child in herd.children().items()}
+    return {"supervisor": herd.herd.pid} | {name: child.pid for name, child in herd.children().items() if child.pid}
 
 
 def _scrape(herd: Testbed) -> None:

@@ -115,14 +115,26 @@ class Testbed:
     async def child(self, name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier.
 
-        One that sleeps is woken.
+        The exporter, which sleeps where nobody connects, is asked and so stays awake.
         """
         await self.until(lambda: self.runs(name), f"{name} runs")
-        if self.children()[name].asleep:
-            host, _, port = self.settings.listen.rpartition(":")
-            with socket.create_connection((host, int(port))):
-                await self.until(lambda: self.children().get(name, spool_pb2.Child()).pid, f"{name} is awake")
+        if name == "exporter":
+            async with asyncio.timeout(20.0):
+                while not await self._exporter_answers():  # noqa: ASYNC110 - nothing tells when it does
+                    await asyncio.sleep(0.01)
+            await self.until(lambda: self.runs(name) and self.children()[name].pid, "the exporter is awake")
         return self.children()[name]
+
+    async def _exporter_answers(self) -> bool:
+        host, _, port = self.settings.listen.rpartition(":")
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+            answer = await reader.read()
+        except OSError:
+            return False
+        writer.close()
+        return bool(answer)
 
     async def child_of(self, resource_name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports the child of a resource as RUNNING and return it."""

@@ -123,7 +123,7 @@ async def scanner_stopped(trial: Trial) -> None:
 @row("the pages are there again; nobody else notices", replaces=("exporter",), in_a_row=3)
 async def exporter_killed(trial: Trial) -> None:
     """The exporter gets SIGKILL."""
-    before = trial.pid("exporter")
+    before = (await trial.child("exporter")).pid
     os.kill(before, signal.SIGKILL)
     await trial.until(lambda: trial.pids().get("exporter") not in (0, None, before), "another")
     await until_ready(trial)

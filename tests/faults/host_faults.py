@@ -231,6 +231,7 @@ async def disk_full_in_the_run_directory(trial: Trial) -> None:
 )
 async def children_killed_with_a_full_disk(trial: Trial) -> None:
     """A resource child, scanner and exporter get SIGKILL while the run directory is full; then there is room."""
+    await trial.child("exporter")
     filler = trial.settings.run_dir / "filler"
     fill(filler)
     for name in (GPU, "scanner", "exporter"):

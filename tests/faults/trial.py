@@ -96,6 +96,10 @@ class Trial(Testbed):
         await self.until_healed(ALL, None)
         for resource, count, pod in HELD:
             await self.kubelet.allocate(resource, count, pod=pod)
+        if self.random.random() < 0.5:  # asked, it stays awake; otherwise it sleeps
+            await self.child("exporter")
+        else:
+            await self.until(lambda: self.children()["exporter"].asleep, "the exporter sleeps")
         await self._until_polled()
         self._descriptors = {pid: descriptors(pid) for pid in self.pids().values()}
 
@@ -120,13 +124,13 @@ class Trial(Testbed):
         self.mended_at = time.monotonic()
 
     def pids(self) -> dict[str, int]:
-        """Supervisor and children."""
+        """Supervisor and children that have a process."""
         supervisor = {"supervisor": self.herd.pid} if self.herd else {}
-        return supervisor | {child.name: child.pid for child in self.children().values()}
+        return supervisor | {child.name: child.pid for child in self.children().values() if child.pid}
 
     def pid(self, name: str) -> int:
         """Of a child, or of the one that serves a resource."""
-        pid = self.pids()[child_name(name)]
+        pid = self.pids().get(child_name(name))
         demand(pid, f"{name} does not run")  # os.kill(0, …) would be the end of the test itself
         return pid
 
@@ -176,7 +180,7 @@ class Trial(Testbed):
         idle = {child.name: child.state for child in children.values() if child.state != "RUNNING"}
         if idle:
             return f"not running: {idle}"
-        same = [name for name in map(child_name, replaces or ()) if children[name].pid == self._before[name]]
+        same = [name for name in map(child_name, replaces or ()) if children[name].pid == self._before.get(name)]
         return f"{same} not replaced" if same else ""
 
     def _missing_state(self) -> str:

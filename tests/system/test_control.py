@@ -169,7 +169,7 @@ async def test_counters_go_on_over_a_restart_of_devherd(testbed):
     restarts = 'devherd_child_restarts_total{cause="signal",child="exporter"}'
     scans = 'devherd_scans_total{vendor="simulated"}'
     await registered(testbed, "example.com/a", "example.com/b")
-    await testbed.until(lambda: testbed.runs("exporter"), "the exporter can be killed")
+    await testbed.child("exporter")
     assert await supervisorctl(testbed, "signal", "KILL", "exporter") == "exporter: signalled\n"
     before = await until_page(
         testbed, "/metrics", lambda _, body: counted(body, restarts) == counted(body, registrations) == 1
