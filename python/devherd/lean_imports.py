@@ -104,6 +104,22 @@ HERD: StandIns = {
 PROMETHEUS: StandIns = {
     "gzip": {},
     "http.server": {"BaseHTTPRequestHandler": object},
+    "prometheus_client.asgi": {"make_asgi_app": None},
+    "prometheus_client.gc_collector": dict.fromkeys(("GCCollector", "GC_COLLECTOR")),
+    "prometheus_client.metrics": dict.fromkeys(
+        (
+            "Counter",
+            "Enum",
+            "Gauge",
+            "Histogram",
+            "Info",
+            "Summary",
+            "disable_created_metrics",
+            "enable_created_metrics",
+        )
+    ),
+    "prometheus_client.platform_collector": dict.fromkeys(("PlatformCollector", "PLATFORM_COLLECTOR")),
+    "prometheus_client.process_collector": dict.fromkeys(("ProcessCollector", "PROCESS_COLLECTOR")),
     "socketserver": {"ThreadingMixIn": type("ThreadingMixIn", (), {})},
     "ssl": dict.fromkeys(("SSLContext", "TLSVersion", "PROTOCOL_TLS_CLIENT", "PROTOCOL_TLS_SERVER"), object),
     "urllib.error": {"HTTPError": OSError},
@@ -113,7 +129,7 @@ PROMETHEUS: StandIns = {
     },
     "wsgiref.simple_server": {"make_server": None, "WSGIRequestHandler": object, "WSGIServer": object},
 }
-"""prometheus-client's server and its client for a push gateway."""
+"""prometheus-client's server, its client for a push gateway, and metrics that are kept in their process."""
 PYDANTIC: StandIns = {
     "fractions": {"Fraction": type("Fraction", (), {})},
     "importlib.metadata": {"entry_points": lambda **_: ()},  # plugins

@@ -5,7 +5,6 @@ import json
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
 from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import Heartbeats
+from devherd.records import Record
 from devherd.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ LONGEST_REST_SECONDS = 1.0
 Page = TypeVar("Page")
 
 
-@dataclass(eq=False, slots=True)
 class _Queued(Generic[Page]):
     """A page that waits to be rendered, and the number of requests for it."""
 
-    task: asyncio.Task[Page]
-    asking: int = 0
+    def __init__(self, task: asyncio.Task[Page]) -> None:
+        self.task = task
+        self.asking = 0
 
 
 class Rendering(Generic[Page]):
@@ -125,14 +125,14 @@ class Application:
     async def answer(self, request: Request) -> Answer:
         """The answer to one request."""
         answer = await self._page(request)
-        return replace(answer, headers={**_ALWAYS, **answer.headers})
+        return answer.but(headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
         if request.path not in self._pages and request.path not in _ASSETS:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
-            return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, refusal).but(headers={"Allow": ", ".join(_METHODS)})
         return _asset(request) if request.path in _ASSETS else await self._pages[request.path](request)
 
     @cached_property
@@ -177,9 +177,7 @@ class Application:
         answer = Answer(HTTPStatus.OK, content_type, body)
         if not wanted.gzip:
             return answer
-        return replace(
-            answer, body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"}
-        )
+        return answer.but(body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"})
 
     async def _status_page(self, request: Request) -> Answer:
         """The status page; 304 without a body if the client has the current one."""
@@ -192,7 +190,7 @@ class Application:
         make = partial(self._status_pages.answer, view, allocations, may_lag=bool(known))
         answer = await self._rendering.shared(("page", view, bool(known)), make)
         if answer.headers["ETag"] in known:
-            return replace(answer, status=HTTPStatus.NOT_MODIFIED, body=b"")
+            return answer.but(status=HTTPStatus.NOT_MODIFIED, body=b"")
         return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
@@ -211,7 +209,7 @@ class Application:
         def make() -> Answer:
             herd = self._herd()
             if wanted:
-                herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
+                herd = herd.but(resources=[each for each in herd.resources if _matches(each.name, wanted)])
             inventory = live_inventory(herd, allocations)
             return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
@@ -221,8 +219,7 @@ class Application:
         return Answer(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Record):
     """The selection and format that a scraper requests."""
 
     names: frozenset[str]
@@ -238,7 +235,7 @@ def _asset(request: Request) -> Answer:
 
 def _unpacked(answer: Answer) -> Answer:
     headers = {name: answer.headers[name] for name in answer.headers if name != "Content-Encoding"}
-    return replace(answer, body=zlib.decompress(answer.body, _GZIP), headers=headers)
+    return answer.but(body=zlib.decompress(answer.body, _GZIP), headers=headers)
 
 
 def _takes_gzip(request: Request) -> bool:

@@ -4,7 +4,7 @@ A device's lines are kept from scrape to scrape, by its bytes in the offer: of 1
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from devherd._native import vendors
 from devherd.config.sections import DeviceMetrics
@@ -33,23 +33,34 @@ _healthy, _info, _reason, _warning, _held_elsewhere, _open_processes = (
 Value = TypeVar("Value")
 
 
-class Shown(NamedTuple):
+class Shown:
     """A device as plain values: a message would keep the memory of the whole file that it was read from."""
 
-    id: str
-    ids: tuple[str, ...]
-    """As the kubelet has them: one, or those of its shares and replicas."""
-    series: tuple[tuple[str, str], ...]
-    """The resource name and the id of each series: its own id, or with the setting `all` its ids."""
-    health: str
-    key: DeviceKey
-    pci_address: str
-    ibdev: str | None
-    healthy: str
-    """Lines of /metrics, as the further ones; empty where the setting has none."""
-    info: str
-    reasons: str
-    warnings: str
+    def __init__(
+        self, resource_name: str, resource_vendor: str, of_devices: DeviceMetrics, device: spool_pb2.Device
+    ) -> None:
+        attributes, reasons = device.attributes, list(device.reasons)
+        self.id = device.id
+        self.key = key_of(device)
+        self.health = UNHEALTHY if reasons else HEALTHY
+        self.pci_address = attributes.get("pci_address", "")
+        self.ibdev = attributes.get("ibdev")
+        self.ids = tuple(ids_of(self.id, device.replicas, device.shares))
+        """As the kubelet has them: one, or those of its shares and replicas."""
+        series = [(resource_name, each) for each in (self.ids if of_devices == "all" else (self.id,))]
+        self.series = tuple(series)
+        """The resource name and the id of each series: its own id, or with the setting `all` its ids."""
+        self.healthy = self.info = self.reasons = self.warnings = ""
+        """Lines of /metrics; empty where the setting has none."""
+        if of_devices in ("all", "physical"):
+            vendor = device.vendor or resource_vendor
+            model = next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), "")
+            facts = vendor, model, self.pci_address, ",".join(map(str, device.numa_nodes))
+            self.healthy = "".join([_healthy(each, not reasons) for each in series])
+            self.info = "".join([_info((*each, *facts), 1) for each in series])
+        if of_devices != "none":
+            self.reasons = "".join([_reason((*each, word), 1) for each in series for word in reasons])
+            self.warnings = "".join([_warning((*each, word), 1) for each in series for word in device.warnings])
 
 
 Resources = Sequence[tuple[str, Sequence[Shown]]]
@@ -61,7 +72,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, object]] = {}
-        self._shown: dict[tuple[str, str, str], dict[bytes, Shown]] = {}
+        self._shown: dict[tuple[str, str, DeviceMetrics], dict[bytes, Shown]] = {}
 
     def of(self, name: str, herd: Herd, more: object, make: Callable[[], Value]) -> Value:
         """What was made last if the resources have the same version and `more` is equal; otherwise what `make` makes.
@@ -87,39 +98,10 @@ class Kept:
             devices = []
             for device in resource.devices:
                 content = device.SerializeToString()
-                shown = made[content] = known.get(content) or _shown(*place, device)
+                shown = made[content] = known.get(content) or Shown(*place, device)
                 devices.append(shown)
             found.append((resource.name, devices))
         return found
-
-
-def _shown(resource_name: str, resource_vendor: str, of_devices: DeviceMetrics, device: spool_pb2.Device) -> Shown:
-    vendor, attributes, reasons = device.vendor or resource_vendor, device.attributes, list(device.reasons)
-    own_id, pci_address = device.id, attributes.get("pci_address", "")
-    ids = tuple(ids_of(own_id, device.replicas, device.shares))
-    series = tuple([(resource_name, each) for each in (ids if of_devices == "all" else (own_id,))])
-    healthy = info = trouble = warnings = ""
-    if of_devices in ("all", "physical"):
-        model = next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), "")
-        facts = vendor, model, pci_address, ",".join(map(str, device.numa_nodes))
-        healthy = "".join([_healthy(each, not reasons) for each in series])
-        info = "".join([_info((*each, *facts), 1) for each in series])
-    if of_devices != "none":
-        trouble = "".join([_reason((*each, word), 1) for each in series for word in reasons])
-        warnings = "".join([_warning((*each, word), 1) for each in series for word in device.warnings])
-    return Shown(
-        own_id,
-        ids,
-        series,
-        UNHEALTHY if reasons else HEALTHY,
-        key_of(device),
-        pci_address,
-        attributes.get("ibdev"),
-        healthy,
-        info,
-        trouble,
-        warnings,
-    )
 
 
 def device_families(

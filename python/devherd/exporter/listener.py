@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd.backoff import Backoff
@@ -107,15 +106,14 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 30.0
 
 
-@dataclass(slots=True)
 class _Unbound:
     """An address that is not bound yet, with the last refusal and the time of the next attempt."""
 
-    address: str
-    retries: Backoff = field(default_factory=lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
-    retry_at: float = 0.0
-    refusal: str = "not tried yet"
-    cure: str = "wait for a moment"
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.retries = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        self.retry_at = 0.0
+        self.refusal, self.cure = "not tried yet", "wait for a moment"
 
     def is_refused(self, error: OSError) -> None:
         """Record a failed attempt. Logs it only if the reason is new."""

@@ -6,10 +6,8 @@ The exporter and `devherd status` show the result.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from devherd import spool
 from devherd.instance.files import read_standby
@@ -19,6 +17,7 @@ from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import LEDGER
+from devherd.records import Record, field
 from devherd.settings import Settings
 from devherd.spool import listed
 from devherd.text import duration
@@ -45,8 +44,7 @@ def second_instance(standby: spool_pb2.Standby | None) -> str | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Record):
     """A resource's registration with the kubelet; `detail` is the reason if it is not registered."""
 
     registered: bool
@@ -54,7 +52,7 @@ class Registration:
     streams: int
 
 
-class SourceTrouble(NamedTuple):
+class SourceTrouble(Record):
     """What is wrong with a health source, and the command that shows more of it."""
 
     source: str
@@ -62,19 +60,18 @@ class SourceTrouble(NamedTuple):
     command: str
 
 
-@dataclass(frozen=True)
-class Herd:
+class Herd(Record):
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
-    resources: list[spool_pb2.Offer] = field(default_factory=list)
-    states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
+    resources: list[spool_pb2.Offer] = field(factory=list)
+    states: Mapping[str, spool_pb2.ResourceState] = field(factory=dict)
     scan: spool_pb2.ScanSummary | None = None
-    children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
+    children: Mapping[str, spool_pb2.Child] = field(factory=dict)
     supervisor_pid: int = 0
     scanner_counters: Sequence[spool_pb2.Series] = ()
     config_reloads: int = 0
     config_reload_failures: int = 0
-    configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
+    configuration: spool_pb2.Configuration = field(factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
     lost: Sequence[health_pb2.LostDevice] = ()
