@@ -1,16 +1,16 @@
 //! A card: the unit that hangs together and is polled together, with the devices on it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::kept_file::{Base, Keeping, ReadOnce};
 use super::replaced::Replaced;
-use super::source::{About, Class, Count, Observation, Source, Subject};
+use super::source::{Class, Count, Observation, Source};
 use super::sources::scan;
-use super::watched::{Busy, EACH, Key, Moment, Watched};
+use super::watched::{Busy, EACH, Key, Moment, Name, Watched};
 use crate::bus::pci;
 use crate::device::Device;
 use crate::finding::Finding;
@@ -63,7 +63,7 @@ pub(super) struct Card {
     pub(super) keeps_seldom: AtomicBool,
     host: Host,
     /// Position among the cards, which take turns.
-    place_in_line: u64,
+    place_in_line: AtomicU64,
     /// Every subject once, however many devices share it.
     pub(super) watched: Vec<Arc<Watched>>,
     /// Directories of its PCI functions, without the host root.
@@ -108,62 +108,169 @@ impl LastResult {
 /// A device of a card.
 #[derive(Debug)]
 struct Member {
-    vendor: String,
-    id: String,
+    device: Arc<Device>,
     /// Its attribute; several addresses if it has several functions.
     pci_address: String,
     /// Indexes into the card's subjects.
     subjects: Vec<usize>,
 }
 
+/// What subjects follow from, beside the device.
+#[derive(Debug)]
+pub(super) struct Surroundings<'s> {
+    pub(super) sources: &'s [&'static dyn Source],
+    pub(super) host: &'s Host,
+    /// See [`Keeping::replaced`].
+    pub(super) replaced: Option<&'s Arc<Replaced>>,
+}
+
+impl Surroundings<'_> {
+    /// Whether the subjects of the device may be others although it is the same.
+    fn decide_about(&self, device: &Device) -> bool {
+        let asked = self.sources.iter().filter(|source| source.asks_the_host());
+        asked.into_iter().any(|source| !source.subjects(self.host, device).is_empty())
+    }
+
+    fn subjects(&self, device: &Device) -> Vec<Arc<Watched>> {
+        let of_source = |source: &&'static dyn Source| {
+            let about = source.about();
+            let subjects = source.subjects(self.host, device).into_iter();
+            subjects.map(|subject| Arc::new(Watched::new(about, subject))).collect::<Vec<_>>()
+        };
+        self.sources.iter().flat_map(of_source).collect()
+    }
+}
+
+/// The subjects of a card while it is put together, each once.
+struct Places<'b> {
+    watched: Vec<Arc<Watched>>,
+    earlier: &'b [Arc<Watched>],
+    /// Indexes of the earlier subjects among these; `None` if no device has it any more.
+    moved: Vec<Option<usize>>,
+    /// Indexes of the earlier subjects that devices have that are new, by name.
+    known: HashMap<Name<'b>, usize>,
+    /// Indexes of the other subjects of such devices.
+    new: HashMap<Name<'b>, usize>,
+}
+
+impl<'b> Places<'b> {
+    fn new(earlier: &'b [Arc<Watched>], of_new_devices: impl Iterator<Item = &'b Arc<Watched>>) -> Self {
+        let names: HashSet<_> = of_new_devices.map(|watched| watched.name()).collect();
+        let known = (0..).zip(earlier).filter(|(_, watched)| !names.is_empty() && names.contains(&watched.name()));
+        let known = known.map(|(place, watched)| (watched.name(), place)).collect();
+        Self { watched: Vec::new(), earlier, moved: vec![None; earlier.len()], known, new: HashMap::new() }
+    }
+
+    /// The place of an earlier subject.
+    fn of_earlier(&mut self, earlier: usize) -> usize {
+        self.moved[earlier].unwrap_or_else(|| {
+            self.watched.push(Arc::clone(&self.earlier[earlier]));
+            self.moved[earlier] = Some(self.watched.len() - 1);
+            self.watched.len() - 1
+        })
+    }
+
+    /// The place of a subject of a new device; `back` returns the same one of a device that was here before.
+    fn of_new(&mut self, watched: &'b Arc<Watched>, back: impl FnOnce() -> Option<Arc<Watched>>) -> usize {
+        if let Some(&earlier) = self.known.get(&watched.name()) {
+            return self.of_earlier(earlier);
+        }
+        *self.new.entry(watched.name()).or_insert_with(|| {
+            self.watched.push(back().unwrap_or_else(|| Arc::clone(watched)));
+            self.watched.len() - 1
+        })
+    }
+
+    /// All of them, and the earlier ones that are not among them.
+    fn split(self) -> (Vec<Arc<Watched>>, Vec<Arc<Watched>>) {
+        let left = self.earlier.iter().zip(self.moved).filter(|(_, place)| place.is_none());
+        (self.watched, left.map(|(watched, _)| Arc::clone(watched)).collect())
+    }
+}
+
 impl Card {
+    /// A card with these devices, and the subjects of `before` that none of them has any more. A device that is the same
+    /// object as in `before`, while the same sources look, has the same subjects; of the others those in `before` and in
+    /// `absent` are taken over.
     pub(super) fn new(
-        (key, place_in_line): (String, u64),
-        devices: &[&Device],
-        (sources, host, replaced): (&[&'static dyn Source], &Host, Option<&Arc<Replaced>>),
-        known: &mut HashMap<Key, Arc<Watched>>,
-    ) -> Self {
-        let mut places = HashMap::new();
-        let mut watched = Vec::new();
-        let mut place = |source: &'static About, subject: Subject| {
-            let subject = Watched::new(source, subject);
-            *places.entry(subject.key(&key)).or_insert_with_key(|key| {
-                watched.push(known.remove(key).unwrap_or_else(|| Arc::new(subject)));
-                watched.len() - 1
-            })
+        (key, place_in_line): (&str, u64),
+        devices: &[&Arc<Device>],
+        surroundings: &Surroundings<'_>,
+        before: Option<(&Self, bool)>,
+        absent: &mut HashMap<Key, Arc<Watched>>,
+    ) -> (Self, Vec<Arc<Watched>>) {
+        let same = before.filter(|(_, has_same_sources)| *has_same_sources).map(|(card, _)| &*card.devices);
+        let same = same.unwrap_or_default().iter().map(|member| (Arc::as_ptr(&member.device), member));
+        let same: HashMap<_, _> = same.collect();
+        let kept =
+            |device: &&Arc<Device>| same.get(&Arc::as_ptr(device)).filter(|_| !surroundings.decide_about(device));
+        let kept: Vec<Option<&&Member>> = devices.iter().map(kept).collect();
+        let of_new = |(device, kept): (&&Arc<Device>, &Option<_>)| match kept {
+            None => surroundings.subjects(device),
+            Some(_) => Vec::new(),
         };
-        let mut member = |device: &&Device| {
-            let of_source = |source: &&'static dyn Source| {
-                let about = source.about();
-                source.subjects(host, device).into_iter().map(move |subject| (about, subject)).collect::<Vec<_>>()
+        let new: Vec<Vec<Arc<Watched>>> = devices.iter().zip(&kept).map(of_new).collect();
+        let earlier = before.map(|(card, _)| &*card.watched).unwrap_or_default();
+        let mut places = Places::new(earlier, new.iter().flatten());
+        let mut back = |watched: &Watched| if absent.is_empty() { None } else { absent.remove(&watched.key(key)) };
+        let mut member = |((&device, kept), new): ((&&Arc<Device>, Option<&&Member>), _)| {
+            let new: &Vec<Arc<Watched>> = new;
+            let subjects = match kept {
+                None => new.iter().map(|watched| places.of_new(watched, || back(watched))).collect(),
+                Some(member) => member.subjects.iter().map(|&earlier| places.of_earlier(earlier)).collect(),
             };
-            let subjects = sources.iter().flat_map(of_source).map(|(about, subject)| place(about, subject)).collect();
-            let pci_address = device.text("pci_address").unwrap_or_default();
-            Member { vendor: device.vendor.to_string(), id: device.id.clone(), pci_address, subjects }
+            let pci_address = match kept {
+                None => device.text("pci_address").unwrap_or_default(),
+                Some(member) => member.pci_address.clone(),
+            };
+            Member { device: Arc::clone(device), pci_address, subjects }
         };
+        let members = devices.iter().zip(kept).zip(&new).map(&mut member).collect();
         let functions = devices.iter().flat_map(|device| &device.functions);
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
         let base = devices.iter().flat_map(|device| &device.functions).next().map(|function| {
             let port = function.path.parent().filter(|port| pci::address_of(port).is_some());
-            Base::new(host.absolute(port.unwrap_or(&function.path)))
+            Base::new(surroundings.host.absolute(port.unwrap_or(&function.path)))
         });
-        let devices = devices.iter().map(&mut member).collect();
-        let has_news = AtomicBool::new(true);
-        let has_counted = AtomicBool::new(false);
-        Self {
-            key,
-            devices,
-            replaced: replaced.map(Arc::clone),
+        let (watched, left) = places.split();
+        let card = Self {
+            key: key.to_owned(),
+            devices: members,
+            replaced: surroundings.replaced.map(Arc::clone),
             base,
             keeps_frequent: AtomicBool::new(false),
             keeps_seldom: AtomicBool::new(false),
-            host: host.clone(),
-            place_in_line,
+            host: surroundings.host.clone(),
+            place_in_line: AtomicU64::new(place_in_line),
             watched,
             functions,
-            has_news,
-            has_counted,
-        }
+            has_news: AtomicBool::new(true),
+            has_counted: AtomicBool::new(false),
+        };
+        (card, left)
+    }
+
+    /// Whether it has these devices, the same objects in the same order, and their subjects are still the same.
+    pub(super) fn is_of(&self, devices: &[&Arc<Device>], surroundings: &Surroundings<'_>) -> bool {
+        let is_same = |(member, device): (&Member, &&Arc<Device>)| Arc::ptr_eq(&member.device, device);
+        self.devices.len() == devices.len()
+            && self.devices.iter().zip(devices).all(is_same)
+            && !devices.iter().any(|device| surroundings.decide_about(device))
+    }
+
+    /// Gives it another position among the cards.
+    pub(super) fn move_to(&self, place_in_line: u64) {
+        self.place_in_line.store(place_in_line, Ordering::Relaxed);
+    }
+
+    /// Its position, and its devices with the places of their subjects.
+    #[cfg(test)]
+    pub(super) fn shape(&self) -> (u64, Vec<(&str, &[usize])>) {
+        (self.place_in_line(), self.devices.iter().map(|member| (&*member.device.id, &*member.subjects)).collect())
+    }
+
+    fn place_in_line(&self) -> u64 {
+        self.place_in_line.load(Ordering::Relaxed)
     }
 
     /// Makes [`Card::take_news`] return true once more.
@@ -257,11 +364,17 @@ impl Card {
         self.places(|watched| watched.source.reads == Class::Filesystem)
     }
 
+    /// Indexes of those at one of these places.
+    pub(super) fn paths_at(&self, named: &[PathBuf]) -> Vec<usize> {
+        let is_at = |watched: &Watched| named.iter().any(|path| path.as_os_str() == watched.file.as_str());
+        self.places(|watched| watched.source.reads == Class::Filesystem && is_at(watched))
+    }
+
     /// Indexes of the subjects that are due.
     pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
         // A hanging subject is due, so that its hang is reported again.
         self.places(|watched| {
-            watched.due(self.place_in_line, moment.is_logged).is_none_or(|(round, _)| moment.round >= round)
+            watched.due(self.place_in_line(), moment.is_logged).is_none_or(|(round, _)| moment.round >= round)
         })
     }
 
@@ -271,7 +384,7 @@ impl Card {
         if awaited.sources.contains(scan::probe_name()) {
             return self.everything();
         }
-        let is_awaited = |member: &&Member| member.id == awaited.id && member.vendor == awaited.vendor;
+        let is_awaited = |member: &&Member| member.device.id == awaited.id && member.device.vendor == awaited.vendor;
         let places = self.devices.iter().filter(is_awaited).flat_map(|member| member.subjects.iter().copied());
         let of_sources = places.filter(|&place| awaited.sources.contains(self.watched[place].source.name));
         of_sources.filter(|&place| !self.watched[place].has_finding()).collect()
@@ -316,7 +429,7 @@ impl Card {
         let sooner = |so_far: &mut Option<u64>, due: u64| *so_far = Some(so_far.map_or(due, |one| one.min(due)));
         let mut last_result = LastResult { looks: self.looks()?, each_round: Vec::new(), next: None, later: None };
         for (place, watched) in self.watched.iter().enumerate() {
-            let (due, is_each_round) = watched.due(self.place_in_line, is_logged).ok_or(Busy)?;
+            let (due, is_each_round) = watched.due(self.place_in_line(), is_logged).ok_or(Busy)?;
             if is_each_round {
                 last_result.each_round.push(place);
                 sooner(&mut last_result.next, due);
@@ -367,9 +480,9 @@ impl Card {
 
     fn nothing_of(&self, member: &Member) -> Look {
         Look {
-            vendor: member.vendor.clone(),
+            vendor: member.device.vendor.to_string(),
             card: self.key.clone(),
-            id: member.id.clone(),
+            id: member.device.id.clone(),
             findings: Vec::new(),
             not_looked: BTreeMap::new(),
             is_unsure: false,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::cards::{Awaited, Card, LastResult, Look};
+use super::cards::{Awaited, Card, LastResult, Look, Surroundings};
 use super::replaced::Replaced;
 use super::source::{About, Count, Source};
 use super::sources;
@@ -29,7 +29,8 @@ pub enum PollReason {
     Regular(HashMap<String, Vec<Awaited>>),
     /// Events: look at what they concern.
     Events {
-        /// Sysfs paths without the host root: everything on cards at, above or below them.
+        /// Paths without the host root: everything on cards at, above or below them in sysfs, and these nodes and other
+        /// paths themselves.
         named: Vec<PathBuf>,
         /// Whether nodes came or went: all nodes and other paths.
         paths: bool,
@@ -94,6 +95,8 @@ pub struct Poller {
     /// Whether open files were replaced, if the host's sysfs is not the kernel's.
     replaced: Arc<Replaced>,
     sources: Vec<&'static dyn Source>,
+    /// The names of those that the cards were made with.
+    made_with: Vec<&'static str>,
     cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
     absent: HashMap<Key, Arc<Watched>>,
@@ -119,6 +122,7 @@ impl Poller {
             fence,
             replaced: Arc::default(),
             sources: sources::ALL.to_vec(),
+            made_with: Vec::new(),
             cards: Vec::new(),
             absent: HashMap::new(),
             memories: Memories::new(),
@@ -143,29 +147,47 @@ impl Poller {
         }
     }
 
-    /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on.
-    pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
-        let mut known = self.take_known();
-        let mut cards: Vec<Card> = Vec::new();
-        let by_card = by_card(devices);
+    /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on. A card whose
+    /// devices are the same objects as before stays as it is, and of another one only other devices are looked into.
+    pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Arc<Device>>) {
+        let sources = self.sources.iter().map(|source| source.about().name).collect();
+        let has_same_sources = self.made_with == sources;
+        self.made_with = sources;
+        let mut before: HashMap<_, _> = self.cards.drain(..).map(|polled| (polled.card.key.clone(), polled)).collect();
+        let mut left = Vec::new();
         let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
+        let surroundings = Surroundings { sources: &self.sources, host: &self.host, replaced };
+        let by_card = by_card(devices);
         if by_card.len() > FEW {
             self.replaced.start();
         }
         // Few cards look together, so that there are pauses between their looks.
         let step = if by_card.len() > MOST_TOGETHER { EACH } else { LONGEST_PAUSE };
         for (place_in_line, (key, devices)) in (0..).map(|place| place * step).zip(by_card) {
-            let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, replaced), &mut known);
-            cards.extend((!card.watched.is_empty()).then_some(card));
+            let earlier = before.remove(key);
+            let same = earlier.as_ref().filter(|polled| has_same_sources && polled.card.is_of(&devices, &surroundings));
+            if let Some(polled) = same {
+                polled.card.move_to(place_in_line);
+                self.cards.extend(earlier);
+                continue;
+            }
+            let earlier = earlier.as_ref().map(|polled| (&*polled.card, has_same_sources));
+            let (card, gone) = Card::new((key, place_in_line), &devices, &surroundings, earlier, &mut self.absent);
+            left.extend(gone.into_iter().map(|watched| (watched.key(key), watched)));
+            if !card.watched.is_empty() {
+                remind(&card, &self.memories);
+                self.cards.push(Polled::new(card));
+            }
         }
-        self.cards = cards.into_iter().map(Polled::new).collect();
+        for Polled { card, .. } in before.into_values() {
+            left.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
+        }
         self.keep_open();
-        for watched in known.values() {
+        self.absent.extend(left);
+        for watched in self.absent.values() {
             watched.close();
         }
-        known.retain(|_, watched| watched.is_worth_keeping());
-        self.absent = known;
-        self.remind();
+        self.absent.retain(|_, watched| watched.is_worth_keeping());
         self.is_news = true;
         self.counts_others = true;
     }
@@ -264,6 +286,9 @@ impl Poller {
                     card.may_have_news();
                     continue;
                 };
+                if memory.is_none() && self.memories.is_empty() {
+                    continue;
+                }
                 let place = place_of(watched.key(&card.key));
                 if memory.as_ref() != self.memories.get(&place) {
                     news = true;
@@ -312,17 +337,8 @@ impl Poller {
     /// Takes over what an earlier process, or poller, knew.
     pub fn recall(&mut self, memories: Memories) {
         self.memories.extend(memories);
-        self.remind();
-    }
-
-    fn remind(&self) {
-        for Polled { card, .. } in &self.cards {
-            card.may_have_news();
-            for watched in &card.watched {
-                if let Some(memory) = self.memories.get(&place_of(watched.key(&card.key))) {
-                    watched.recall(memory);
-                }
-            }
+        for polled in &self.cards {
+            remind(&polled.card, &self.memories);
         }
     }
 
@@ -339,14 +355,15 @@ impl Poller {
             card.keep_open((keeps, keeps && take(&mut left_seldom, seldom)), self.is_logged);
         }
     }
+}
 
-    /// All subjects watched so far, including those being looked at.
-    fn take_known(&mut self) -> HashMap<Key, Arc<Watched>> {
-        let mut known = std::mem::take(&mut self.absent);
-        for Polled { card, .. } in &self.cards {
-            known.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
+/// Tells the subjects of a card what an earlier process, or poller, knew.
+fn remind(card: &Card, memories: &Memories) {
+    card.may_have_news();
+    for watched in card.watched.iter().filter(|_| !memories.is_empty()) {
+        if let Some(memory) = memories.get(&place_of(watched.key(&card.key))) {
+            watched.recall(memory);
         }
-        known
     }
 }
 
@@ -355,7 +372,9 @@ impl Polled {
     fn routine(&self, reason: &PollReason, moment: Moment) -> Option<&[usize]> {
         let is_named = match reason {
             PollReason::Anything | PollReason::Events { paths: true, .. } => true,
-            PollReason::Events { named, .. } => named.iter().any(|path| self.card.is_at(path)),
+            PollReason::Events { named, .. } => {
+                named.iter().any(|path| self.card.is_at(path)) || !self.card.paths_at(named).is_empty()
+            }
             PollReason::Regular(awaited) => awaited.contains_key(&self.card.key),
         };
         self.last_result.as_ref().filter(|_| !is_named)?.due(moment)
@@ -400,7 +419,7 @@ fn places(card: &Card, reason: &PollReason, moment: Moment) -> Vec<usize> {
         PollReason::Anything => return card.everything(),
         PollReason::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => return card.everything(),
         PollReason::Events { paths: true, .. } => card.paths(),
-        PollReason::Events { .. } => Vec::new(),
+        PollReason::Events { named, .. } => card.paths_at(named),
         PollReason::Regular(awaited) => {
             let awaited = awaited.get(&card.key).map(Vec::as_slice).unwrap_or_default();
             awaited.iter().flat_map(|device| card.recovering(device)).collect()
@@ -413,12 +432,12 @@ fn places(card: &Card, reason: &PollReason, moment: Moment) -> Vec<usize> {
 }
 
 /// Devices by card, in their own order.
-fn by_card<'d>(devices: impl IntoIterator<Item = &'d Device>) -> Vec<(String, Vec<&'d Device>)> {
+fn by_card<'d>(devices: impl IntoIterator<Item = &'d Arc<Device>>) -> Vec<(&'d str, Vec<&'d Arc<Device>>)> {
     let mut places = HashMap::new();
-    let mut cards: Vec<(String, Vec<&Device>)> = Vec::new();
+    let mut cards: Vec<(&str, Vec<&Arc<Device>>)> = Vec::new();
     for device in devices {
-        let place = *places.entry(&device.card).or_insert_with(|| {
-            cards.push((device.card.clone(), Vec::new()));
+        let place = *places.entry(&*device.card).or_insert_with(|| {
+            cards.push((&device.card, Vec::new()));
             cards.len() - 1
         });
         cards[place].1.push(device);

@@ -329,6 +329,11 @@ pub trait Source: Debug + Sync {
 
     /// What it looks at for this device; empty if it has no subject there. Must not read anything that could hang.
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject>;
+
+    /// Whether they follow from more than the device: they may be others although it has not changed.
+    fn asks_the_host(&self) -> bool {
+        false
+    }
 }
 
 /// Something that is looked at again and again. Devices of a card share equal subjects.

@@ -23,6 +23,9 @@ pub(super) struct Moment {
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
+/// Source, file and variant of a subject: what tells it from others of its card.
+pub(super) type Name<'w> = (&'static str, &'w str, &'w str);
+
 /// The subject is being looked at.
 #[derive(Debug)]
 pub(super) struct Busy;
@@ -77,6 +80,10 @@ impl Watched {
 
     pub(super) fn key(&self, card: &str) -> Key {
         (card.to_owned(), self.source.name, self.file.clone(), self.variant.clone())
+    }
+
+    pub(super) fn name(&self) -> Name<'_> {
+        (self.source.name, &self.file, &self.variant)
     }
 
     /// Looks, and keeps the observation.

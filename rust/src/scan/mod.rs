@@ -66,6 +66,8 @@ pub struct Scanner {
     cached: CachedScan,
     unserved: Unserved,
     last: Option<Arc<Scan>>,
+    /// The directories of the nodes that the last scan found.
+    node_directories: BTreeSet<PathBuf>,
     /// Devices of earlier scans that the last one could not examine.
     kept: Vec<Arc<Device>>,
 }
@@ -88,6 +90,7 @@ impl Scanner {
             cached: CachedScan::default(),
             unserved: Unserved::default(),
             last: None,
+            node_directories: BTreeSet::new(),
             kept: Vec::new(),
         }
     }
@@ -142,6 +145,7 @@ impl Scanner {
         let scan = Arc::new(scan);
         self.last = Some(Arc::clone(&scan));
         if scan.changed {
+            self.node_directories = node_directories(&scan.devices);
             self.watch();
         }
         scan
@@ -158,11 +162,11 @@ impl Scanner {
 
     /// Polls the devices found; a kept device that a scan has found again is not polled in its old form.
     fn watch(&mut self) {
-        let found: Vec<&Device> = self.last.iter().flat_map(|scan| &scan.devices).map(AsRef::as_ref).collect();
+        let found = self.last.iter().flat_map(|scan| &scan.devices);
         let identities: HashSet<_> =
-            if self.kept.is_empty() { HashSet::new() } else { found.iter().copied().map(identity).collect() };
-        let kept = self.kept.iter().map(AsRef::as_ref).filter(|&device| !identities.contains(&identity(device)));
-        self.poller.watch(found.iter().copied().chain(kept));
+            if self.kept.is_empty() { HashSet::new() } else { found.clone().map(|device| identity(device)).collect() };
+        let kept = self.kept.iter().filter(|device| !identities.contains(&identity(device)));
+        self.poller.watch(found.chain(kept));
     }
 
     /// What a container gets for a device, by the vendor's options; `None` if the vendor is switched off. Device and
@@ -291,9 +295,7 @@ impl Scanner {
             let mut upwards = path.ancestors().take_while(|above| above.starts_with(&root));
             upwards.find(|above| above.is_dir()).map(Path::to_path_buf)
         };
-        let paths = self.last.iter().flat_map(|scan| &scan.devices).flat_map(|device| &device.paths);
-        let nodes = paths.filter(|path| path.is_node);
-        let of_nodes = nodes.filter_map(|node| Some(self.host.absolute(Path::new(&node.path).parent()?)));
+        let of_nodes = self.node_directories.iter().map(|directory| self.host.absolute(directory));
         let named = self.vendors.iter().flat_map(|vendor| vendor.watched_directories(&self.host));
         let all: BTreeSet<PathBuf> = [self.host.absolute("/dev")].into_iter().chain(of_nodes).chain(named).collect();
         let loud = all.into_iter().filter(|path| !silent.iter().any(|silent| path.starts_with(silent)));
@@ -331,13 +333,23 @@ impl Scanner {
     }
 }
 
+/// The directories of the nodes of devices.
+fn node_directories(devices: &[Arc<Device>]) -> BTreeSet<PathBuf> {
+    let nodes = devices.iter().flat_map(|device| &device.paths).filter(|path| path.is_node);
+    let directories: HashSet<&str> = nodes.filter_map(|node| Some(node.path.rsplit_once('/')?.0)).collect();
+    let directory = |directory: &str| PathBuf::from(if directory.is_empty() { "/" } else { directory });
+    directories.into_iter().map(directory).collect()
+}
+
 /// Makes each device that is as it was in the last scan the same object: ten thousand need not be compared again.
 fn share(devices: &mut [Arc<Device>], last: &[Arc<Device>]) {
-    if devices.iter().zip(last).all(|(device, last)| Arc::ptr_eq(device, last)) {
+    let same: HashSet<_> = last.iter().map(Arc::as_ptr).collect();
+    let mut others = devices.iter_mut().filter(|device| !same.contains(&Arc::as_ptr(device))).peekable();
+    if others.peek().is_none() {
         return;
     }
     let known: HashMap<_, _> = last.iter().map(|last| (identity(last), last)).collect();
-    for device in devices {
+    for device in others {
         if let Some(&last) = known.get(&identity(device)).filter(|&&last| last == device) {
             *device = Arc::clone(last);
         }

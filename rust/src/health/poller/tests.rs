@@ -1,5 +1,6 @@
 //! What polls report about devices, and when the poller looks.
 
+mod follows;
 mod limits;
 mod still_fine;
 
@@ -36,6 +37,13 @@ fn with_function(card: &str, id: &str) -> Device {
     Device { functions, ..device(card, id, Vec::new()) }
 }
 
+impl Poller {
+    /// Watches copies of these devices.
+    fn watch_all(&mut self, devices: &[Device]) {
+        self.watch(&devices.iter().cloned().map(Arc::new).collect::<Vec<_>>());
+    }
+}
+
 /// The looks of a poll of everything.
 fn polled(poller: &mut Poller) -> Vec<Look> {
     poller.poll(&PollReason::Anything, &|| {})
@@ -57,7 +65,7 @@ fn a_finding_comes_and_goes_with_its_cause() {
     let mut poller = poller(&tree);
     tree.write(PORT, "0x0");
     tree.write(ENGINE, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)])]);
+    poller.watch_all(&[device("card", "port.0", vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)])]);
     assert!(polled(&mut poller).is_empty());
     tree.write(ENGINE, "0x4");
     tree.write(PORT, "0x1");
@@ -75,7 +83,7 @@ fn a_shared_part_is_read_once_and_reported_for_all_that_share_it() {
     tree.write(ENGINE, "0x0");
     tree.write(PORT, "0x0");
     let shared = || fpga_errors::of_engine(ENGINE);
-    poller.watch(&[
+    poller.watch_all(&[
         device("card", "port.0", vec![shared(), fpga_errors::of_port(PORT)]),
         device("card", "port.1", vec![shared()]),
         device("other", "port.2", Vec::new()),
@@ -97,7 +105,7 @@ fn a_source_that_leaves_a_sleeping_card_alone_says_so() {
     let mut poller = poller(&tree);
     tree.set("config", [0xff; 64]);
     tree.set("power/runtime_status", "suspended\n");
-    poller.watch(&[with_function("card", "gpu.0")]);
+    poller.watch_all(&[with_function("card", "gpu.0")]);
     let looks = polled(&mut poller);
     let asleep = "asleep: runtime_status is suspended".to_owned();
     assert_eq!(looks.len(), 1);
@@ -116,17 +124,17 @@ fn counts_go_on_whatever_happens_to_the_devices_between() {
     let mut poller = poller(&tree);
     tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
     let device = with_function("card", "gpu.0");
-    poller.watch(std::slice::from_ref(&device));
+    poller.watch_all(std::slice::from_ref(&device));
     assert_eq!(events(&mut poller), 0);
     tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 2");
     // While a scan does not find the device, nobody looks; what happened in the meantime is counted when it is found
     // again.
-    poller.watch(&[]);
+    poller.watch_all(&[]);
     assert_eq!(events(&mut poller), 0);
-    poller.watch(&[with_function("other", "gpu.9")]);
-    poller.watch(&[device.clone(), with_function("card", "gpu.1")]);
+    poller.watch_all(&[with_function("other", "gpu.9")]);
+    poller.watch_all(&[device.clone(), with_function("card", "gpu.1")]);
     assert_eq!(events(&mut poller), 2, "one event, and two devices have it");
-    poller.watch(&[device]);
+    poller.watch_all(&[device]);
     assert_eq!(events(&mut poller), 1);
 }
 
@@ -146,7 +154,7 @@ fn a_source_that_is_left_alone_looks_at_nothing_and_goes_on_afterwards() {
     tree.write(PORT, "0x0");
     tree.write(ENGINE, "0x0");
     tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
-    poller.watch(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
+    poller.watch_all(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
     assert!(polled(&mut poller).is_empty());
     poller.leave_alone(["fpga-errors".to_owned()].into());
     tree.write(PORT, "0x1");
@@ -163,7 +171,7 @@ fn an_error_register_of_an_fpga_is_read_each_poll_and_a_sensor_each_tenth() {
     tree.write(PORT, "0x0");
     tree.write(ALARM, "0");
     let readings = vec![fpga_errors::of_port(PORT), temperature::alarm(ALARM)];
-    poller.watch(&[device("card", "port.0", readings)]);
+    poller.watch_all(&[device("card", "port.0", readings)]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.write(PORT, "0x1");
     tree.write(ALARM, "1");
@@ -177,7 +185,7 @@ fn an_error_register_of_an_fpga_is_read_each_poll_and_a_sensor_each_tenth() {
 fn fatal_pci_errors_are_read_each_poll_or_each_tenth_while_the_kernel_log_is_read() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    poller.watch(&[with_function("card", "port.0")]);
+    poller.watch_all(&[with_function("card", "port.0")]);
     let mut errors = 0;
     let mut polls_until_seen = |poller: &mut Poller| {
         tree.set("aer_dev_fatal", format!("TOTAL_ERR_FATAL {errors}"));
@@ -201,7 +209,7 @@ fn what_is_not_looked_at_is_as_it_was_and_good_looks_that_are_awaited_are_taken_
     let mut poller = poller(&tree);
     tree.write(ALARM, "1");
     tree.write(ENGINE, "0");
-    poller.watch(&[device("card", "port.0", vec![temperature::alarm(ALARM), temperature::alarm(ENGINE)])]);
+    poller.watch_all(&[device("card", "port.0", vec![temperature::alarm(ALARM), temperature::alarm(ENGINE)])]);
     let is_found = [("port.0", vec!["temperature"])];
     assert_eq!(reasons(&regular(&mut poller, &[])), is_found);
     tree.write(ALARM, "0");
@@ -225,7 +233,7 @@ fn an_event_has_the_card_that_it_names_looked_at_and_no_other() {
         tree.write(register, "0x0");
     }
     let port = |register| vec![fpga_errors::of_port(register)];
-    poller.watch(&[
+    poller.watch_all(&[
         Device { readings: port(PORT), ..with_function("card", "port.0") },
         Device { readings: port(other), ..device("other", "port.1", Vec::new()) },
     ]);
@@ -253,7 +261,7 @@ fn where_nodes_come_or_go_all_nodes_are_looked_at() {
     let mut poller = poller(&tree);
     tree.write("/run/file", "");
     let paths = vec![HostPath::file("/run/file").required(true)];
-    poller.watch(&[Device { paths, ..device("card", "port.0", Vec::new()) }]);
+    poller.watch_all(&[Device { paths, ..device("card", "port.0", Vec::new()) }]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.remove("/run/file");
     let mut after = |paths| {
@@ -264,16 +272,40 @@ fn where_nodes_come_or_go_all_nodes_are_looked_at() {
 }
 
 #[test]
+fn a_path_that_an_event_names_is_looked_at_and_no_other() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let files = ["/run/a", "/run/b"];
+    let paths = files.map(|file| HostPath::file(file).required(true)).to_vec();
+    for file in files {
+        tree.write(file, "");
+    }
+    poller.watch_all(&[Device { paths, ..device("card", "port.0", Vec::new()) }]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    for file in files {
+        tree.remove(file);
+    }
+    let mut after = |named: &str| {
+        let reason = PollReason::Events { named: vec![named.into()], paths: false };
+        let looks = poller.poll_at(*BEGAN, &reason, &|| {});
+        looks.into_iter().flat_map(|look| look.findings).map(|finding| finding.file).collect::<Vec<_>>()
+    };
+    assert!(after("/run/c").is_empty() && after("/run").is_empty());
+    assert_eq!(after("/run/b"), ["/run/b"]);
+    assert_eq!(after("/run/a"), files);
+}
+
+#[test]
 fn other_devices_than_before_are_all_looked_at() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(ALARM, "0");
     let watched = [device("card", "port.0", vec![temperature::alarm(ALARM)])];
-    poller.watch(&watched);
+    poller.watch_all(&watched);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.write(ALARM, "1");
     assert_eq!(regular(&mut poller, &[]), []);
-    poller.watch(&watched);
+    poller.watch_all(&watched);
     assert_eq!(regular(&mut poller, &[]).len(), 1);
 }
 
@@ -282,7 +314,7 @@ fn a_card_whose_read_hung_is_looked_at_each_poll_until_that_is_over() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(PORT, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.write(PORT, "0x1");
     assert_eq!(reasons(&regular(&mut poller, &["probe"])), [("port.0", vec!["port-error"])]);
@@ -357,7 +389,7 @@ proptest! {
         let others = (0..before_it).map(|number| device(&format!("before{number}"), "port", vec![fpga_errors::of_port(ENGINE)]));
         let devices: Vec<_> = others.chain([with_register, of_an_fpga("other", "port.1")]).collect();
         let mut cheap = poller(&tree);
-        cheap.watch(&devices);
+        cheap.watch_all(&devices);
         regular(&mut cheap, &[]);
         let mut was_gone = [false; 3];
         for (which, change, polls, is_told) in changes {
@@ -372,7 +404,7 @@ proptest! {
                 found = cheap.poll_at(*BEGAN, &events, &|| {});
             }
             let mut naive = poller(&tree);
-            naive.watch(&devices);
+            naive.watch_all(&devices);
             let expected = polled(&mut naive);
             let known = is_there_at_first.into_iter().zip(was_gone);
             for ((_, _, reason, period), (was_there, was_gone)) in files.iter().zip(known) {
@@ -398,7 +430,7 @@ fn cards_take_turns_at_what_is_looked_at_seldom_so_that_no_poll_looks_at_all() {
     let register = |card: usize| format!("/sys/card{card}/temp1_alarm");
     let device = |card| device(&format!("card{card}"), "port", vec![temperature::alarm(register(card))]);
     (0..100).for_each(|card| tree.write(&register(card), "0"));
-    poller.watch(&(0..100).map(device).collect::<Vec<_>>());
+    poller.watch_all(&(0..100).map(device).collect::<Vec<_>>());
     assert_eq!(regular(&mut poller, &[]), []);
     // After an event, which looks at everything at once, each card keeps its turn.
     polled(&mut poller);
@@ -414,7 +446,7 @@ fn few_cards_look_together_so_that_polls_between_can_be_left_out() {
     let register = |card: usize| format!("/sys/card{card}/temp1_alarm");
     let device = |card| device(&format!("card{card}"), "port", vec![temperature::alarm(register(card))]);
     (0..8).for_each(|card| tree.write(&register(card), "0"));
-    poller.watch(&(0..8).map(device).collect::<Vec<_>>());
+    poller.watch_all(&(0..8).map(device).collect::<Vec<_>>());
     assert_eq!(poller.pause(), 1, "nobody has looked yet");
     regular(&mut poller, &[]);
     (0..8).for_each(|card| tree.write(&register(card), "1"));
@@ -428,7 +460,7 @@ fn no_poll_is_left_out_while_a_source_looks_in_each() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(PORT, "0x0");
-    poller.watch(&[device("card", "port", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[device("card", "port", vec![fpga_errors::of_port(PORT)])]);
     regular(&mut poller, &[]);
     assert_eq!(poller.pause(), 1);
 }
@@ -438,14 +470,14 @@ fn an_attribute_that_was_never_there_is_looked_for_at_each_sixtieth_poll_or_when
     let tree = Tree::new();
     tree.set("vendor", "0x8086");
     let mut poller = poller(&tree);
-    poller.watch(&[with_function("card", "port.0")]);
+    poller.watch_all(&[with_function("card", "port.0")]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.set("power_state", "error");
     let polls = (0..).take_while(|_| regular(&mut poller, &[]).is_empty()).take(100).count();
     assert_eq!(polls, 59);
     let again = with_function("other", "port.1");
     tree.remove(&format!("{FUNCTION}/power_state"));
-    poller.watch(&[again]);
+    poller.watch_all(&[again]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.set("power_state", "error");
     let events = PollReason::Events { named: vec![FUNCTION.into()], paths: false };
@@ -457,7 +489,7 @@ fn facts_for_a_later_process_are_reported_once_until_they_change() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.set("current_link_width", "8");
-    poller.watch(&[with_function("card", "port.0")]);
+    poller.watch_all(&[with_function("card", "port.0")]);
     regular(&mut poller, &[]);
     let best = |memories: Option<Memories>| memories.map(|known| known.into_values().collect::<Vec<_>>());
     assert_eq!(best(poller.new_memories()), Some(vec!["8 0 GT/s".to_owned()]));
@@ -469,7 +501,7 @@ fn facts_for_a_later_process_are_reported_once_until_they_change() {
     regular(&mut poller, &[]);
     assert_eq!(best(poller.new_memories()), Some(vec!["16 0 GT/s".to_owned()]));
     assert_eq!(poller.new_memories(), None);
-    poller.watch(&[with_function("card", "port.0")]);
+    poller.watch_all(&[with_function("card", "port.0")]);
     assert_eq!(poller.new_memories(), None, "another scan is nothing new");
     poller.recall(poller.memories.clone().into_keys().map(|place| (place, "32 0 GT/s".to_owned())).collect());
     regular(&mut poller, &[]);
@@ -492,7 +524,7 @@ fn pci_errors_are_reported_for_each_device_with_those_of_all_its_functions_and_o
         device.note("pci_address", id, "");
         device
     };
-    poller.watch(&[on("0000:81:00.0", &[0, 1]), on("0000:81:00.2", &[2]), on("0000:81:00.2", &[2])]);
+    poller.watch_all(&[on("0000:81:00.0", &[0, 1]), on("0000:81:00.2", &[2]), on("0000:81:00.2", &[2])]);
     polled(&mut poller);
     let counts = |poller: &mut Poller| {
         let of_one = |one: Count| (one.pci_address, one.part, one.kind.into_owned(), one.number);
@@ -517,9 +549,9 @@ fn devices_that_are_watched_no_more_are_not_spoken_of() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(PORT, "0x1");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
     assert_eq!(polled(&mut poller).len(), 1);
-    poller.watch(&[]);
+    poller.watch_all(&[]);
     assert!(polled(&mut poller).is_empty());
     assert!(poller.absent.is_empty(), "what counts nothing is not kept");
 }

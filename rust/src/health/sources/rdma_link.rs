@@ -75,6 +75,11 @@ impl Source for RdmaLink {
         };
         Ports::of(host, device, Whose::Physical).map(subject).into_iter().collect()
     }
+
+    /// Of a virtual function: which device the physical one has.
+    fn asks_the_host(&self) -> bool {
+        true
+    }
 }
 
 /// The links of all ports.

@@ -41,7 +41,7 @@ pub(super) struct Ports {
 impl Ports {
     /// The ports of an RDMA device, and their directory without the host root; `None` for any other device.
     pub(super) fn of(host: &Host, device: &Device, whose: Whose) -> Option<(String, Self)> {
-        let ports = device.attributes.get("port_state").filter(|_| device.vendor == "rdma")?;
+        let ports = (device.vendor == "rdma").then(|| device.attributes.get("port_state"))??;
         let own = host.absolute(&ports.source);
         let physical = || physical_ports(host, &own);
         let directory = (whose == Whose::Physical).then(physical).flatten().unwrap_or(own);

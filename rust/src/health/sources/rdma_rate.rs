@@ -42,6 +42,11 @@ impl Source for RdmaRate {
         let subject = |(file, ports)| Subject::new(file, Rates { ports, best: BTreeMap::new() });
         Ports::of(host, device, Whose::Physical).map(subject).into_iter().collect()
     }
+
+    /// Of a virtual function: which device the physical one has.
+    fn asks_the_host(&self) -> bool {
+        true
+    }
 }
 
 /// The rates of all ports.

@@ -7,7 +7,7 @@ mod usb_groups;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -45,12 +45,14 @@ struct Group {
     /// Resource and index: the unit that is examined as one.
     card: String,
     options: GenericGroup,
+    /// The devices by path of the last look.
+    last: Mutex<paths::Known>,
 }
 
 /// The result of one fenced look.
 #[derive(Debug, Default)]
 struct Seen {
-    devices: Vec<Device>,
+    devices: Vec<Arc<Device>>,
     problems: Vec<Problem>,
     /// Requests that nothing on the host matches: resource name, and a pattern or USB id.
     unmatched: Vec<(String, String)>,
@@ -146,7 +148,7 @@ impl Vendor for Generic {
 impl Group {
     fn new(resource_name: &str, index: usize, options: GenericGroup) -> Self {
         let card = format!("{resource_name} group {index}");
-        Self { resource_name: resource_name.to_owned(), index, card, options }
+        Self { resource_name: resource_name.to_owned(), index, card, options, last: Mutex::default() }
     }
 
     /// The part of a device that depends only on its group and the host paths of its members, in order.
@@ -202,7 +204,7 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
 
 /// Adds the result of a look to `found`; returns the requests that nothing matched.
 fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
-    found.devices.extend(seen.devices.into_iter().map(Arc::new));
+    found.devices.extend(seen.devices);
     found.problems.extend(seen.problems);
     if seen.is_partial {
         found.unseen.extend(groups.iter().map(|group| group.unseen(None)));
@@ -248,25 +250,26 @@ fn place<'a>(host: &Host, device: &mut Device, numa_nodes: impl Iterator<Item = 
 /// Keeps each id in a resource for the first device that has it: the id is derived from the paths alone, and the kubelet
 /// must not see one twice. Two resources may have the same paths, for example while a cluster changes a resource's name.
 fn drop_collisions(devices: &mut Vec<Arc<Device>>) -> Vec<Problem> {
-    let mut owners: HashMap<(Option<String>, String), String> = HashMap::new();
+    let mut owners: HashMap<_, &str> = HashMap::with_capacity(devices.len());
     let mut problems: Vec<Problem> = Vec::new();
     let mut kept = Vec::with_capacity(devices.len());
-    for device in devices.drain(..) {
-        let key = |id: &String| (device.resource_name.clone(), id.clone());
-        let (taken, free): (Vec<_>, Vec<_>) =
-            device.ids().iter().cloned().partition(|id| owners.contains_key(&key(id)));
-        if let Some(owner) = taken.first().and_then(|id| owners.get(&key(id))) {
+    for device in &*devices {
+        let resource_name = device.resource_name.as_deref();
+        let key = |id| (resource_name, id);
+        let ids = device.ids().iter().map(String::as_str);
+        let (taken, free): (Vec<&str>, Vec<&str>) = ids.partition(|&id| owners.contains_key(&key(id)));
+        if let Some(owner) = taken.first().and_then(|&id| owners.get(&key(id))) {
             let path = device.text("path").unwrap_or_default();
             let error = format!("left out of {}: the same paths, and so the same id, are in {owner}", device.card);
             if problems.last().is_none_or(|last| last.error != error) {
-                problems.push(Problem::new(VENDOR, path, error).of(&taken[0]));
+                problems.push(Problem::new(VENDOR, path, error).of(taken[0]));
             }
         }
-        owners.extend(free.iter().map(|id| (key(id), device.card.clone())));
+        owners.extend(free.iter().map(|&id| (key(id), &*device.card)));
         match (taken.is_empty(), free.is_empty()) {
-            (true, _) => kept.push(device),
+            (true, _) => kept.push(Arc::clone(device)),
             (false, true) => {}
-            (false, false) => kept.push(Arc::new(Device::clone(&device).shared_as(free))),
+            (false, false) => kept.push(Arc::new(Device::clone(device).shared_as(free.into_iter().map(str::to_owned)))),
         }
     }
     *devices = kept;

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 use super::{GenericUsb, Group, Seen, glob, place};
+use std::sync::Arc;
+
 use crate::bus::numa::NumaNode;
 use crate::bus::usb::UsbDevice;
 use crate::device::{Device, HostPath};
@@ -37,7 +39,7 @@ fn add_device(host: &Host, group: &Group, members: &[&UsbDevice], seen: &mut See
     place(host, &mut device, numa_nodes.iter());
     describe(host, &mut device, &members);
     device.paths.extend(members.iter().map(|stick| HostPath::node(stick.node(), None)));
-    seen.devices.extend((group.options.count > 0).then_some(device));
+    seen.devices.extend((group.options.count > 0).then(|| Arc::new(device)));
 }
 
 /// Each USB device once, at its first place.

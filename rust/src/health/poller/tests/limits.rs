@@ -17,7 +17,7 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
         device("hung", "port.1", vec![fpga_errors::of_port(PORT)]),
         device("other", "port.2", vec![fpga_errors::of_engine(ENGINE)]),
     ];
-    poller.watch(&watched);
+    poller.watch_all(&watched);
     let held = Arc::clone(&poller.cards[0].card.watched[0]);
     let hang = held.lock();
     for _ in 0..2 {
@@ -29,7 +29,7 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
         assert_eq!(looks[0].not_looked, BTreeMap::from([("", "the card does not answer".to_owned())]));
         assert!(looks[2].not_looked.is_empty());
         // Neither another scan nor the exclusion of a source forgets the hang.
-        poller.watch(&watched);
+        poller.watch_all(&watched);
         poller.leave_alone(["fpga-errors".to_owned()].into());
         let nothing = PollReason::Events { named: Vec::new(), paths: false };
         assert_eq!(reasons(&poller.poll(&nothing, &|| {})), expected);
@@ -47,7 +47,7 @@ fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(PORT, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
     assert_eq!(polled(&mut poller), []);
     let held = Arc::clone(&poller.cards[0].card.watched[0]);
     let hang = held.lock();
@@ -73,9 +73,9 @@ fn the_files_of_a_card_that_lost_its_share_of_descriptors_are_closed_at_once() {
     };
     tree.set("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0");
     let devices: Vec<_> = (0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect();
-    poller.watch(&devices[599..]);
+    poller.watch_all(&devices[599..]);
     assert_eq!((polled(&mut poller), open(&tree)), (vec![], 1));
-    poller.watch(&devices);
+    poller.watch_all(&devices);
     assert_eq!(open(&tree), 0);
 }
 
@@ -122,7 +122,7 @@ fn a_defect_in_a_look_is_reported_and_is_no_fault_of_the_card() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     poller.sources = vec![&Rigged];
-    poller.watch(&[
+    poller.watch_all(&[
         device("a", "panics", Vec::new()),
         device("a", "fine", Vec::new()),
         device("b", "fine", Vec::new()),
@@ -145,7 +145,7 @@ fn cards_that_no_thread_is_left_for_are_not_looked_at() {
     *GATE.lock().unwrap() = Some(receiver);
     // More cards hang than there may be threads.
     let devices: Vec<_> = (0..80).map(|card| device(&format!("card{card}"), "hangs", Vec::new())).collect();
-    poller.watch(&devices);
+    poller.watch_all(&devices);
     let looks = polled(&mut poller);
     assert_eq!(looks.len(), 80);
     let (overdue, not_looked): (Vec<_>, Vec<_>) = looks.iter().partition(|look| !look.findings.is_empty());
@@ -158,7 +158,7 @@ fn cards_that_no_thread_is_left_for_are_not_looked_at() {
 fn files_stay_open_only_as_far_as_the_limit_allows() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
     let most = |is_logged| poller.cards.iter().map(|polled| polled.card.most_open(is_logged)).collect::<Vec<_>>();
     // What is read in each round: the counters of fatal errors of both ends, unless the kernel log reports these, with
     // the card's directory; then those of other uncorrectable errors, configuration space and link width. Files that
@@ -170,7 +170,7 @@ fn files_stay_open_only_as_far_as_the_limit_allows() {
 fn of_many_cards_only_what_is_read_in_each_round_stays_open() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    poller.watch(&(0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
+    poller.watch_all(&(0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
     let keeps = |card: &Card| [&card.keeps_frequent, &card.keeps_seldom].map(|keeps| keeps.load(Ordering::Relaxed));
     let seldom = poller.cards.iter().filter(|polled| keeps(&polled.card)[1]);
     assert!(seldom.map(|polled| polled.card.most_open(false).1).sum::<u64>() <= SELDOM_FILES);
@@ -191,7 +191,7 @@ fn a_listing_of_dumps_that_hangs_is_given_up_at_the_deadline_and_costs_no_card()
     let deadline = Duration::from_millis(100);
     poller.fence = Arc::new(Fence::new(deadline));
     tree.write(PORT, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    poller.watch_all(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
     assert_eq!(poller.device_dumps(&|| {}), Ok(Vec::new()));
     let hang = Arc::new(std::sync::Mutex::new(()));
     let held = hang.lock().unwrap();

@@ -1,0 +1,71 @@
+//! A poller follows changes of the devices, and watches what a new one would.
+
+use super::*;
+
+/// The cards of a poller: position, devices, and for each the places of its subjects among those of the card.
+fn shape(poller: &Poller) -> Vec<String> {
+    let places = |polled: &Polled| {
+        format!("{:?} {:?}", polled.card.shape(), polled.card.watched.iter().map(|one| one.name()).collect::<Vec<_>>())
+    };
+    poller.cards.iter().map(places).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_poller_that_follows_changes_watches_what_a_new_one_would(
+        lists in prop::collection::vec(prop::collection::vec((0_usize..12, any::<bool>()), 0..12), 1..8),
+    ) {
+        let tree = Tree::new();
+        // Two cards and a third; devices of a card share a register.
+        let made = |number: usize| {
+            let card = ["card", "card", "other", "third"][number % 4];
+            let own = fpga_errors::of_port(format!("/sys/port{number}"));
+            Arc::new(device(card, &format!("port.{number}"), vec![own, fpga_errors::of_engine(format!("/sys/{card}{}", number / 6))]))
+        };
+        let mut known: Vec<_> = (0..12).map(made).collect();
+        let mut following = poller(&tree);
+        for list in lists {
+            let mut devices: Vec<Arc<Device>> = Vec::new();
+            for (number, is_made_again) in list {
+                if is_made_again {
+                    known[number] = made(number);
+                }
+                if devices.iter().all(|device| device.id != known[number].id) {
+                    devices.push(Arc::clone(&known[number]));
+                }
+            }
+            let before: HashMap<_, _> = following.cards.iter()
+                .flat_map(|polled| polled.card.watched.iter().map(|one| (one.key(&polled.card.key), Arc::as_ptr(one))))
+                .collect();
+            following.watch(&devices);
+            let mut new = poller(&tree);
+            new.watch(&devices);
+            prop_assert_eq!(shape(&following), shape(&new));
+            for polled in &following.cards {
+                for one in &polled.card.watched {
+                    let earlier = before.get(&one.key(&polled.card.key));
+                    prop_assert!(earlier.is_none_or(|&earlier| earlier == Arc::as_ptr(one)), "{:?} was made again", one.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn other_sources_look_into_devices_that_are_the_same() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x1");
+    let devices = [Arc::new(device("card", "port.0", vec![fpga_errors::of_port(PORT), temperature::alarm(ALARM)]))];
+    poller.watch(&devices);
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
+    let held = Arc::clone(&poller.cards[0].card.watched[0]);
+    assert_eq!(held.file, ALARM);
+    poller.switch_off(&BTreeSet::from(["fpga-errors".to_owned()]));
+    poller.watch(&devices);
+    assert!(polled(&mut poller).is_empty());
+    assert!(Arc::ptr_eq(&held, &poller.cards[0].card.watched[0]), "what still looks goes on");
+    poller.switch_off(&BTreeSet::new());
+    poller.watch(&devices);
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
+}
