@@ -289,6 +289,14 @@ class Device:
 
     @property
     def distances(self) -> dict[str, int]: ...
+    def in_inventory(self, more: bytes) -> bytes:
+        """As the only device of a `devherd.devices.Inventory`, with `more` fields of what is known of it."""
+
+    def in_offer(self, edits: bytes, more: bytes) -> bytes:
+        """As the only device of a `devherd.spool.Offer`, with these edits, and `more` fields of it."""
+
+    def in_resource(self, edits: bytes, more: bytes) -> bytes:
+        """As the only device of a `devherd.spool.Resource`, likewise."""
 
 @final
 class Node:
@@ -346,6 +354,8 @@ class Edits:
     def cdi_devices(self) -> list[str]: ...
     @property
     def specs(self) -> dict[str, Edits]: ...
+    def encoded(self) -> bytes:
+        """As a `devherd.spool.Edits`: what the kubelet's API can carry, neither hooks nor specs."""
 
 @final
 class NaturalKey:
@@ -437,6 +447,8 @@ class Scan:
     def requests(self) -> dict[str, str]: ...
     @property
     def vendors(self) -> list[str]: ...
+    @property
+    def vendors_with_devices(self) -> set[str]: ...
     @property
     def duration_seconds(self) -> float: ...
     @property
@@ -655,6 +667,12 @@ class DirectoryWatch:
     def fileno(self) -> int: ...
     def drain(self) -> list[tuple[str, str]]: ...
     def close(self) -> None: ...
+
+def device_list(resource: bytes) -> tuple[bytes, list[str]]:
+    """The `v1beta1.ListAndWatchResponse` of a `devherd.spool.Resource`, and the ids in it that are Unhealthy.
+
+    Raises ValueError if it is none.
+    """
 
 @final
 class Preference:

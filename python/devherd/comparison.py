@@ -11,9 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from devherd._native import NaturalKey
-from devherd.device_plugin.snapshot import possible_nodes
 from devherd.inventory import Allocations, DeviceKey, Entry, key_of
-from devherd.offers.device_plugin import resource_of
 from devherd.proto import spool_pb2
 from devherd.spool import listed
 
@@ -203,7 +201,8 @@ class Comparison:
 
 
 def _offered(offer: spool_pb2.Offer) -> Iterator[tuple[str, _Offered]]:
-    possible = possible_nodes(resource_of(offer))
+    known = {node for device in offer.devices for node in device.numa_nodes}
+    possible = known.union(offer.processor_nodes) if known else known  # as in the list for the kubelet
     for each, device in listed(offer):
         yield each, _Offered(offer.name, device, frozenset(device.numa_nodes or possible))
 

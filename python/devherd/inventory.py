@@ -5,6 +5,7 @@ has vanished, and keeps its facts while its card cannot be examined; meanwhile i
 `Inventory` is a pure state machine: no I/O, time is an argument. `DevicesFile` keeps it in `<run-dir>/devices.pb`.
 """
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,10 +46,13 @@ class Entry:
     """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
     key: DeviceKey = field(init=False, compare=False, repr=False)
     """Its key in the inventory."""
+    pci_address: str | None = field(init=False, compare=False, repr=False)
+    """Its attribute; several addresses if it has several functions."""
 
     def __post_init__(self) -> None:
-        """Keep the key: the device makes it anew each time it is asked."""
+        """Keep what is asked of each of thousands: the device makes it anew each time."""
         object.__setattr__(self, "key", self.device.key)
+        object.__setattr__(self, "pci_address", self.device.attribute("pci_address"))
 
     @property
     def vendor(self) -> str:
@@ -212,9 +216,7 @@ class DevicesFile:
         for key, entry in inventory.entries.items():
             kept = before.get(key)
             if kept is None or (kept[0] is not entry and kept[0] != entry):
-                part = devices_pb2.Inventory()
-                _add_device(part, entry)
-                kept = entry, part.SerializeToString(deterministic=True)
+                kept = entry, _part_of(entry)
             self._parts[key] = kept
         rest = devices_pb2.Inventory()
         _add_rest(rest, inventory)
@@ -224,18 +226,22 @@ class DevicesFile:
 
 def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     """The whole inventory as a message."""
-    message = devices_pb2.Inventory()
-    for entry in inventory.entries.values():
-        _add_device(message, entry)
+    message = devices_pb2.Inventory.FromString(b"".join(map(_part_of, inventory.entries.values())))
     _add_rest(message, inventory)
     return message
 
 
-def _add_device(message: devices_pb2.Inventory, entry: Entry) -> None:
-    known = message.devices.add(
-        resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
+def _part_of(entry: Entry) -> bytes:
+    """An inventory with this device alone."""
+    return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.left_out))
+
+
+@functools.lru_cache(maxsize=64)
+def _known(resource_name: str, gone_since: float | None, left_out: str) -> bytes:
+    """What is known of a device beside its facts; as a rule the same for thousands."""
+    return spool.encoded(
+        devices_pb2.KnownDevice(resource_name=resource_name, gone_since_seconds=gone_since, left_out=left_out)
     )
-    _fill_device(known.device, entry.device)
 
 
 def _add_rest(message: devices_pb2.Inventory, inventory: Inventory) -> None:
@@ -276,19 +282,6 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
         gone_since=known.gone_since_seconds if known.HasField("gone_since_seconds") else None,
         left_out=known.left_out,
     )
-
-
-def _fill_device(message: devices_pb2.Device, device: Device) -> None:
-    message.vendor, message.card, message.id = device.key
-    message.resource_name = device.resource_name or ""
-    message.first_sight_resource_name = device.first_sight_resource_name or ""
-    message.shares.extend(device.shares)
-    message.numa_nodes.extend(device.numa_nodes)
-    message.numa_source = device.numa_source
-    message.paths.extend(map(_path_message, device.paths))
-    _fill_facts(message.attributes, device.facts)
-    if distances := device.distances:
-        message.distances.update(distances)
 
 
 def _fill_facts(attributes: "MessageMap[str, devices_pb2.Fact]", facts: Mapping[str, Fact]) -> None:

@@ -81,7 +81,23 @@ def write(path: Path, message: Message) -> bool:
     Creates the directory of a key together with its first file. Raises OSError if the directory cannot be written
     (full, read-only, removed).
     """
-    return update(path, message.SerializeToString(deterministic=True))
+    return update(path, encoded(message))
+
+
+def encoded(message: Message) -> bytes:
+    """A message as bytes, the same for equal messages. Those of several messages in a row are one message."""
+    return message.SerializeToString(deterministic=True)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A message as a field of another one, by the encoding of protocol buffers: tag, length and content."""
+    prefix = bytearray()
+    for value in (number << 3 | 2, len(content)):
+        while value > 0x7F:
+            prefix.append(value & 0x7F | 0x80)
+            value >>= 7  # noqa: PLW2901 - the rest of it
+        prefix.append(value)
+    return bytes(prefix) + content
 
 
 def update(path: Path, content: bytes) -> bool:

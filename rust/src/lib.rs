@@ -9,6 +9,7 @@
 //!   device       facts of devices, problems, and what was not examined
 //!   bus/         facts from PCI, USB and NUMA
 //!   edits        what a container gets for a device
+//!   spool        both as parts of the messages in the run directory
 //! what a forked child does to itself
 //!   sandbox      what it may still use
 //!   prctl        its name, and the signal at the end of its parent
@@ -46,6 +47,7 @@ pub mod processes;
 pub mod sandbox;
 pub mod scan;
 pub mod settings;
+pub mod spool;
 pub mod vendors;
 
 #[cfg(feature = "python")]

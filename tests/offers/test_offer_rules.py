@@ -40,6 +40,21 @@ class FakeEdits:
     cdi_devices: tuple[str, ...] = ()
     specs: dict[str, object] = field(default_factory=dict)
 
+    def encoded(self) -> bytes:
+        return spool_pb2.Edits(
+            nodes=[
+                spool_pb2.Node(host_path=one.host_path, container_path=one.container_path, permissions=one.permissions)
+                for one in self.nodes
+            ],
+            mounts=[
+                spool_pb2.Mount(host_path=one.host_path, container_path=one.container_path, read_only=one.read_only)
+                for one in self.mounts
+            ],
+            envs=self.envs,
+            annotations=self.annotations,
+            cdi_devices=self.cdi_devices,
+        ).SerializeToString(deterministic=True)
+
 
 def built(
     entries: list[Entry],

@@ -12,6 +12,8 @@ from devherd.health.policy import Verdict
 from devherd.inventory import Entry
 from devherd.offers import rules
 from devherd.offers.device_plugin import Maker, device_plugin_offers, made_of, resource_of
+from devherd.proto import spool_pb2
+from devherd.spool import listed, size_of
 
 CONFIG = {
     "resources": [
@@ -62,9 +64,18 @@ def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
         fresh = device_plugin_offers(rules.arrange(config, entries), edits_of, "", lambda: [0, 1, 2], verdicts)
         assert (made.offers, made.problems, made.rules) == (fresh.offers, fresh.problems, fresh.rules)
         for one in made.made:
-            whole = made_of(one.offer)
-            assert one.resource == whole.resource == resource_of(one.offer)
-            assert (dict(one.places), one.size, one.verdicts) == (dict(whole.places), whole.size, whole.verdicts)
+            whole, resource = made_of(one.offer), resource_of(one.offer)
+            assert spool_pb2.Resource.FromString(one.in_resource) == resource
+            assert (whole.offer, spool_pb2.Resource.FromString(whole.in_resource)) == (one.offer, resource)
+            ids = {key: [*part.ids] for key, part in one.parts.items()}
+            assert ids == {key: [*part.ids] for key, part in whole.parts.items()}
+            assert [device_id for of_device in ids.values() for device_id in of_device] == [
+                device_id for device_id, _ in listed(one.offer)
+            ]
+            assert (one.size, one.verdicts) == (whole.size, whole.verdicts) == (size_of(one.offer), one.verdicts)
+        assert [(one.in_offer, one.in_resource) for one in made.made] == [
+            (one.in_offer, one.in_resource) for one in fresh.made
+        ]
 
 
 def test_an_offer_whose_devices_and_verdicts_stay_is_the_same_object():

@@ -207,10 +207,8 @@ def test_what_a_vendor_has_in_common_stays_while_it_cannot_be_looked_at():
 def test_of_the_file_only_the_part_of_a_device_that_has_changed_is_made_again(tmp_path, monkeypatch):
     """The file is the same as if all of it were: also when a device goes, and when what all have in common changes."""
     made = []
-    add = inventory_module._add_device
-    monkeypatch.setattr(
-        inventory_module, "_add_device", lambda message, entry: (made.append(entry.device.id), add(message, entry))
-    )
+    part_of = inventory_module._part_of
+    monkeypatch.setattr(inventory_module, "_part_of", lambda entry: (made.append(entry.device.id), part_of(entry))[1])
     file = DevicesFile(tmp_path / "devices.pb")
     ports = {name: Device(vendor="intel-fpga", id=name, card=name, resource_name=CRYPTO) for name in "abc"}
     inventory = Inventory()

@@ -210,7 +210,7 @@ class Generation:
         await _opened(self._streams.opened)
         since = time.monotonic()
         self._state.counters.add(counters.REGISTRATIONS, resource_name)
-        devices = amount(len(self._resource.latest.devices), "device")
+        devices = amount(len(self._resource.latest.device_list.devices), "device")
         result = f"with the kubelet: {devices} ({(since - began) * 1000:.0f} ms)"
         log.info("registered %s %s", resource_name, result)
         log.debug("registered on %s; %.1f ms of it in the kubelet", self.endpoint.name, (answered - asked) * 1000)

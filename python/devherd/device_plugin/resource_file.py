@@ -81,8 +81,6 @@ class ResourceFile:
 
     def _put(self, snapshot: Snapshot) -> None:
         if self._snapshot is None or self._snapshot.resource != snapshot.resource:
-            if self._snapshot is not None:
-                snapshot.follow(self._snapshot)
             self._snapshot = snapshot
             self.changed.notify_all()
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Protocol
 
-from devherd._native import NaturalKey, Preference
+from devherd._native import NaturalKey, Preference, device_list
 from devherd.kubelet.registration import Broadcast
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
 from devherd.records import Record
-from devherd.spool import HEALTHY, UNHEALTHY, ids_of, listed
+from devherd.spool import encoded, listed
 
 _KINDS = {spool_pb2.ALIGNED: "aligned", spool_pb2.DISTRIBUTED: "distributed"}
 
@@ -30,47 +30,18 @@ class Snapshot(Record):
         return self.resource.version
 
     @cached_property
-    def device_list(self) -> v1beta1.ListAndWatchResponse:
-        """The complete list for the kubelet, in natural order."""
-        possible = possible_nodes(self.resource)
-        response = v1beta1.ListAndWatchResponse()
-        for device_id, device in self.devices.items():
-            each = response.devices.add(ID=device_id, health=UNHEALTHY if device.reasons else HEALTHY)
-            for node in device.numa_nodes or possible:
-                each.topology.nodes.add(ID=node)
-        return response
-
-    def follow(self, before: "Snapshot") -> None:
-        """Take over the list of the snapshot before this one where their devices differ in health alone.
-
-        It is the same object if the health is the same, too. Making a list of ten thousand takes much longer.
-        """
-        known = vars(before).get("device_list")
-        changed = {*self.unhealthy} ^ {*before.unhealthy}
-        if known is None or len(known.devices) != len(self.resource.devices) or _bare(self) != _bare(before):
-            return
-        if any(self._ids_at(place)[0] != known.devices[place].ID for place in changed):
-            return
-        if changed:
-            before_that, known = known, v1beta1.ListAndWatchResponse()
-            known.CopyFrom(before_that)
-            for place in changed:
-                known.devices[place].health = UNHEALTHY if self.resource.devices[place].reasons else HEALTHY
-        vars(self)["device_list"] = known
+    def _list(self) -> tuple[bytes, list[str]]:
+        return device_list(encoded(self.resource))
 
     @cached_property
-    def unhealthy(self) -> list[int]:
-        """The places of the devices that are Unhealthy."""
-        return [place for place, device in enumerate(self.resource.devices) if device.reasons]
+    def device_list(self) -> v1beta1.ListAndWatchResponse:
+        """The complete list for the kubelet, in natural order."""
+        return v1beta1.ListAndWatchResponse.FromString(self._list[0])
 
     @property
     def unhealthy_ids(self) -> set[str]:
-        """All ids of these devices."""
-        return {device_id for place in self.unhealthy for device_id in self._ids_at(place)}
-
-    def _ids_at(self, place: int) -> list[str]:
-        device = self.resource.devices[place]
-        return ids_of(device.id, device.replicas, device.shares)
+        """The ids that are Unhealthy in it."""
+        return set(self._list[1])
 
     @cached_property
     def devices(self) -> Mapping[str, spool_pb2.ListedDevice]:
@@ -108,16 +79,6 @@ class Snapshot(Record):
         return Snapshot(empty)
 
 
-def _bare(snapshot: Snapshot) -> spool_pb2.Resource:
-    """Its resource without health and version."""
-    bare = spool_pb2.Resource()
-    bare.CopyFrom(snapshot.resource)
-    bare.version = 0
-    for place in snapshot.unhealthy:
-        bare.devices[place].ClearField("reasons")
-    return bare
-
-
 class Offered(Protocol):
     """A resource as served: the snapshot in force, and a notification when it is replaced."""
 
@@ -134,16 +95,6 @@ def devices_by_id(resource: spool_pb2.Resource) -> dict[str, spool_pb2.ListedDev
     if any(device.shares for device in resource.devices):  # otherwise the order of the devices is that of the ids
         return dict(sorted(pairs, key=lambda pair: NaturalKey(pair[0])))
     return dict(pairs)
-
-
-def possible_nodes(resource: spool_pb2.Resource) -> list[int]:
-    """The NUMA nodes of a device whose own are unknown: each that it may be on.
-
-    The topology manager never allocates a device without nodes beside devices that have some. If no device has any, it
-    does not align the resource, and the answer is empty.
-    """
-    known = {node for device in resource.devices for node in device.numa_nodes}
-    return sorted(known.union(resource.processor_nodes)) if known else []
 
 
 def preference(resource: spool_pb2.Resource) -> Preference:

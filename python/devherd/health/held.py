@@ -100,6 +100,12 @@ class Seen(records.Record, frozen=False):
         failed = "" if source in self.let_go else self.failed.get(source)
         return failed or not_looked.get(source) or not_looked.get(ANY_SOURCE) or ""
 
+    def unseen(self, keys: Iterable[DeviceKey], sources: Collection[str]) -> set[DeviceKey]:
+        """Those of these devices that one of the sources has not looked at."""
+        is_any_failed = any(self.failed.get(source) for source in sources)
+        asked = keys if is_any_failed else filter(self.not_looked.get, keys)
+        return {key for key in asked if any(self.why_not_looked(key, source) for source in sources)}
+
 
 Place = tuple[str, str, str, str]
 """Source, reason, file and, where its meaning depends on it, value: each is held and taken back by itself."""

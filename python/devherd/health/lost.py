@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devherd import spool
-from devherd._native import Device, vendors
+from devherd._native import vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
@@ -86,7 +86,7 @@ class _Found:
             vendor, card, _ = entry.key
             attribute = entry.device.attribute
             self.cards.add((vendor, card))
-            self.addresses.add((vendor, attribute("pci_address") or ""))
+            self.addresses.add((vendor, entry.pci_address or ""))
             if uuid := attribute("uuid"):
                 self.by_uuid[vendor, uuid] = entry, entry.device.attributes
             if serial := attribute("serial"):
@@ -182,7 +182,7 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     found = [
         _described_device(entry, name)
         for entry, name in offered
-        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry.device)
+        if entry.gone_since is None and entry.key not in cordoned and _is_whole(entry)
     ]
     boards: dict[str, list[str]] = {}
     for device in found:
@@ -192,10 +192,10 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     return sorted(found, key=key_of)
 
 
-def _is_whole(device: Device) -> bool:
+def _is_whole(entry: Entry) -> bool:
     """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
-    address = device.attribute("pci_address")
-    return address is not None and "," not in address and not _part_of(device.attributes)
+    address = entry.pci_address
+    return address is not None and "," not in address and not _part_of(entry.device.attributes)
 
 
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:

@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from devherd import records
@@ -216,8 +217,9 @@ class Policy:
             if event.finding.source in self._off:
                 continue
             self._happened(event.key, event.finding, event.monotonic, event.times, now)
-        for key in seen.not_looked:
-            self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
+        for source in FIRST_SIGHT_SOURCES:
+            looked_at = seen.not_looked.keys() - seen.unseen(seen.not_looked, (source,))
+            self._known.update(zip(looked_at, repeat(source)))
 
     def _stands(self, key: DeviceKey, finding: "Finding", now: Now) -> None:
         held = self._held.get(key, {}).get(place_of(finding))

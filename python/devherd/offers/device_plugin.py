@@ -4,7 +4,9 @@ They contain everything for the answer to Allocate: `device_plugin.allocation` o
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from devherd import cdi
@@ -12,7 +14,7 @@ from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry, key_of
 from devherd.offers.rules import Offer, Offered, Offers, add_mps, problem_of
 from devherd.proto import spool_pb2
-from devherd.spool import size_of
+from devherd.spool import encoded, ids_of
 
 if TYPE_CHECKING:
     from devherd._native import Edits
@@ -33,46 +35,104 @@ _PREFERENCES = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """An offer as messages. One that has not changed is the same object: readers need not look at it again."""
+class Part:
+    """A device of an offer, encoded as the only device of each message: several of them in a row are one message."""
 
-    offer: spool_pb2.Offer
-    resource: spool_pb2.Resource
-    """What its child serves, without a version."""
-    places: Mapping[DeviceKey, int]
-    """The position of each device in both."""
-    size: int
-    """The number of ids."""
+    ids: Sequence[str]
+    in_offer: bytes
+    in_resource: bytes
+
+    def judged(self, verdict: Verdict) -> "Part":
+        """A copy with the reasons and warnings of this verdict."""
+        offer = spool_pb2.Offer.FromString(self.in_offer)
+        resource = spool_pb2.Resource.FromString(self.in_resource)
+        offer.devices[0].reasons.extend(verdict.reasons)
+        offer.devices[0].warnings.extend(verdict.warnings)
+        resource.devices[0].reasons.extend(verdict.reasons)
+        return replace(self, in_offer=encoded(offer), in_resource=encoded(resource))
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """An offer, encoded. One that has not changed is the same object: readers need not look at it again."""
+
+    name: str
+    head: bytes
+    """The offer without its devices."""
+    head_of_resource: bytes
+    parts: Mapping[DeviceKey, Part]
+    """The devices, in their order."""
     verdicts: Mapping[DeviceKey, Verdict] = field(default_factory=dict)
     """Those on its devices: each has the reasons and warnings of its own."""
+
+    @cached_property
+    def in_offer(self) -> bytes:
+        """The whole offer."""
+        return b"".join([self.head, *(part.in_offer for part in self.parts.values())])
+
+    @cached_property
+    def in_resource(self) -> bytes:
+        """What its child serves, without a version."""
+        return b"".join([self.head_of_resource, *(part.in_resource for part in self.parts.values())])
+
+    @cached_property
+    def size(self) -> int:
+        """The number of ids."""
+        return sum(len(part.ids) for part in self.parts.values())
+
+    @property
+    def offer(self) -> spool_pb2.Offer:
+        """The whole offer as a message."""
+        return spool_pb2.Offer.FromString(self.in_offer)
 
     @property
     def unhealthy(self) -> list[DeviceKey]:
         """The devices that are Unhealthy."""
         return [key for key, verdict in self.verdicts.items() if verdict.reasons]
 
+    def device(self, key: DeviceKey) -> spool_pb2.Device:
+        """One of the devices as a message."""
+        return spool_pb2.Offer.FromString(self.parts[key].in_offer).devices[0]
+
     def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "Made":
         """A copy in which devices have the reasons and warnings of these verdicts."""
-        offer, resource = spool_pb2.Offer(), spool_pb2.Resource()
-        offer.CopyFrom(self.offer)
-        resource.CopyFrom(self.resource)
-        for key, verdict in verdicts.items():
-            place = self.places[key]
-            offer.devices[place].reasons.extend(verdict.reasons)
-            offer.devices[place].warnings.extend(verdict.warnings)
-            resource.devices[place].reasons.extend(verdict.reasons)
-        return replace(self, offer=offer, resource=resource, verdicts=verdicts)
+        judged = {key: self.parts[key].judged(verdict) for key, verdict in verdicts.items()}
+        return replace(self, parts={**self.parts, **judged}, verdicts=verdicts)
+
+    def without(self, leaving: AbstractSet[DeviceKey]) -> "Made":
+        """A copy without these devices; the same object if there are none."""
+        if not leaving:
+            return self
+        parts = {key: part for key, part in self.parts.items() if key not in leaving}
+        return replace(
+            self, parts=parts, verdicts={key: one for key, one in self.verdicts.items() if key not in leaving}
+        )
 
 
 def made_of(offer: spool_pb2.Offer) -> Made:
     """An offer that is there as a message."""
-    places = {key_of(device): place for place, device in enumerate(offer.devices)}
+    parts = {
+        key_of(device): Part(
+            ids_of(device.id, device.replicas, device.shares),
+            encoded(spool_pb2.Offer(devices=[device])),
+            encoded(spool_pb2.Resource(devices=[_listed(device)])),
+        )
+        for device in offer.devices
+    }
     verdicts = {
         key_of(device): Verdict(tuple(device.reasons), tuple(device.warnings))
         for device in offer.devices
         if device.reasons or device.warnings
     }
-    return Made(offer, resource_of(offer), places, size_of(offer), verdicts)
+    head = spool_pb2.Offer(
+        name=offer.name,
+        vendor=offer.vendor,
+        front_end=offer.front_end,
+        preferred=offer.preferred,
+        fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
+        processor_nodes=offer.processor_nodes,
+    )
+    return Made(offer.name, encoded(head), encoded(_resource_without_devices(head)), parts, verdicts)
 
 
 @dataclass(slots=True)
@@ -90,20 +150,14 @@ class DevicePluginOffers:
 
 
 @dataclass(slots=True)
-class _Part:
-    """A device of an offer, encoded as a part of each message: thousands need not be made again for one of them."""
+class _KeptPart:
+    """A part as last made, and what it was made of: thousands need not be made again for one of them."""
 
     offered: Offered
     shares: Sequence[str]
     replicas: int
-    in_offer: bytes
-    in_resource: bytes
+    part: Part
     problem: spool_pb2.Problem | None
-
-    @property
-    def size(self) -> int:
-        """The number of ids."""
-        return (len(self.shares) or 1) * (self.replicas or 1)
 
 
 @dataclass(slots=True)
@@ -114,7 +168,7 @@ class _Kept:
     processor_nodes: Collection[int]
     made: Made
     problems: list[spool_pb2.Problem]
-    parts: dict[DeviceKey, _Part]
+    parts: dict[DeviceKey, _KeptPart]
 
 
 class Maker:
@@ -131,6 +185,9 @@ class Maker:
         self._mps_root = mps_root
         self._processor_nodes = processor_nodes
         self._kept: dict[str, _Kept] = {}
+        self._more: tuple[bytes, bytes] = b"", b""
+        self._more_of: object = None
+        """What the fields `_more` of the last device were made of."""
         self._judged: dict[str, tuple[Made, Made]] = {}
         """The offers with verdicts, and without, as last made."""
 
@@ -154,80 +211,78 @@ class Maker:
         before, self._judged = self._judged, {}
         judged = []
         for made in offers.made:
-            of_it = {key: verdicts[key] for key in verdicts.keys() & made.places.keys()}
+            of_it = {key: verdicts[key] for key in verdicts.keys() & made.parts.keys()}
             with_verdicts = made
             if of_it:
-                known, last = before.get(made.offer.name, (None, made))
+                known, last = before.get(made.name, (None, made))
                 is_last = known is made and last.verdicts == of_it
                 with_verdicts = last if is_last else made.judged(of_it)
-                self._judged[made.offer.name] = made, with_verdicts
+                self._judged[made.name] = made, with_verdicts
             judged.append(with_verdicts)
         return replace(offers, made=judged)
 
-    def _made(self, offer: Offer, processor_nodes: Collection[int], before: Mapping[DeviceKey, _Part]) -> _Kept:
+    def _made(self, offer: Offer, processor_nodes: Collection[int], before: Mapping[DeviceKey, _KeptPart]) -> _Kept:
         unique, problems = _unique(offer)
-        parts: dict[DeviceKey, _Part] = {}
+        parts: dict[DeviceKey, _KeptPart] = {}
         for offered, shares, replicas in _fitting(unique, len(processor_nodes)):
             key = offered.entry.key
-            part = before.get(key)
-            if part is None or (part.offered, part.shares, part.replicas) != (offered, shares, replicas):
-                part = self._part(offer, offered, shares, replicas)
-            parts[key] = part
-        problems += [part.problem for part in parts.values() if part.problem is not None]
-        preferred, refuses = _PREFERENCES[offer.preferred], offer.fail_requests_greater_than_one
+            kept = before.get(key)
+            if kept is None or (
+                kept.offered is not offered
+                and (kept.offered, kept.shares, kept.replicas) != (offered, shares, replicas)
+            ):
+                kept = self._part(offer, offered, shares, replicas)
+            parts[key] = kept
+        problems += [kept.problem for kept in parts.values() if kept.problem is not None]
         head = spool_pb2.Offer(
             name=offer.name,
             vendor=offer.vendor,
             front_end=FRONT_END,
-            preferred=preferred,
-            fail_requests_greater_than_one=refuses,
+            preferred=_PREFERENCES[offer.preferred],
+            fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
             processor_nodes=processor_nodes,
         )
-        head_of_resource = spool_pb2.Resource(
-            name=offer.name,
-            preferred=preferred,
-            fail_requests_greater_than_one=refuses,
-            processor_nodes=processor_nodes,
-        )
-        in_offer = b"".join([head.SerializeToString(), *(part.in_offer for part in parts.values())])
-        in_resource = b"".join([head_of_resource.SerializeToString(), *(part.in_resource for part in parts.values())])
-        wanted = sum(len(offered.ids) for offered in unique)
-        fitting = sum(part.size for part in parts.values())
-        if fitting < wanted:
-            text = f"{wanted} devices do not fit into one message to the kubelet; the first {fitting} are advertised"
-            problems.append(_problem(offer, text))
         made = Made(
-            spool_pb2.Offer.FromString(in_offer),
-            spool_pb2.Resource.FromString(in_resource),
-            {key: place for place, key in enumerate(parts)},
-            fitting,
+            offer.name,
+            encoded(head),
+            encoded(_resource_without_devices(head)),
+            {key: kept.part for key, kept in parts.items()},
         )
+        wanted = sum(len(offered.ids) for offered in unique)
+        if made.size < wanted:
+            text = f"{wanted} devices do not fit into one message to the kubelet; the first {made.size} are advertised"
+            problems.append(_problem(offer, text))
         return _Kept(offer, processor_nodes, made, problems, parts)
 
-    def _part(self, offer: Offer, offered: Offered, shares: Sequence[str], replicas: int) -> _Part:
-        edits, problem = _edits(offer, offered.entry, self._edits_of)
-        if offered.by_mps:
+    def _part(self, offer: Offer, offered: Offered, shares: Sequence[str], replicas: int) -> _KeptPart:
+        entry, device = offered.entry, offered.entry.device
+        edits, problem = _edits(offer, entry, self._edits_of)
+        more = entry.resource_name, offer.name, shares, replicas, offered.by_mps, offered.rule, offered.pre_start
+        if more != self._more_of:  # as a rule the same for thousands
+            self._more, self._more_of = self._more_fields(offer, offered, shares, replicas), more
+        is_whole = replicas == offered.replicas and len(shares) == len(device.shares)
+        part = Part(
+            offered.ids if is_whole else ids_of(device.id, replicas, shares),
+            device.in_offer(edits, self._more[0]),
+            device.in_resource(edits, self._more[1]),
+        )
+        return _KeptPart(offered, shares, replicas, part, problem)
+
+    def _more_fields(self, offer: Offer, offered: Offered, shares: Sequence[str], replicas: int) -> tuple[bytes, bytes]:
+        """What the configuration decides about a device, encoded for both messages."""
+        edits = spool_pb2.Edits() if offered.by_mps else None
+        if edits is not None:
             add_mps(edits, offer.name, self._mps_root)
-        device = offered.entry.device
-        vendor, card, device_id = offered.entry.key
-        message = spool_pb2.Device(
-            id=device_id,
-            numa_nodes=offered.numa_nodes,
+        more = spool_pb2.Device(
             edits=edits,
-            shares=shares,
             replicas=replicas,
-            attributes=device.attributes,
-            card=card,
             default_resource_name=offered.entry.resource_name,
-            vendor=vendor,
-            distances=device.distances or None,
             by_mps=offered.by_mps,
+            shares=shares,
             rule=offered.rule,
             pre_start=_pre_start(offered),
         )
-        in_offer = spool_pb2.Offer(devices=[message]).SerializeToString(deterministic=True)
-        in_resource = spool_pb2.Resource(devices=[_listed(message)]).SerializeToString(deterministic=True)
-        return _Part(offered, shares, replicas, in_offer, in_resource, problem)
+        return encoded(more), encoded(_listed(more))
 
 
 def device_plugin_offers(
@@ -244,12 +299,17 @@ def device_plugin_offers(
 
 def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:
     """The Resource that an offer's child serves, without a version."""
+    resource = _resource_without_devices(offer)
+    resource.devices.extend(map(_listed, offer.devices))
+    return resource
+
+
+def _resource_without_devices(offer: spool_pb2.Offer) -> spool_pb2.Resource:
     return spool_pb2.Resource(
         name=offer.name,
         preferred=offer.preferred,
         fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
         processor_nodes=offer.processor_nodes,
-        devices=map(_listed, offer.devices),
     )
 
 
@@ -260,7 +320,7 @@ def _listed(device: spool_pb2.Device) -> spool_pb2.ListedDevice:
         replicas=device.replicas,
         reasons=device.reasons,
         numa_nodes=device.numa_nodes,
-        edits=device.edits,
+        edits=device.edits if device.HasField("edits") else None,
         vendor=device.vendor,
         card=device.card,
         distances=device.distances or None,
@@ -341,35 +401,23 @@ def _cut(offered: Offered, number: int) -> list[tuple[Offered, Sequence[str], in
     return [(offered, [], number)] if number else []
 
 
-def _edits(offer: Offer, entry: Entry, edits_of: EditsOf) -> tuple[spool_pb2.Edits, spool_pb2.Problem | None]:
+def _edits(offer: Offer, entry: Entry, edits_of: EditsOf) -> tuple[bytes, spool_pb2.Problem | None]:
     """The edits of a device, without CDI names that are not valid, for which a runtime would refuse the container."""
     edits = edits_of(entry, offer.name)
     if edits is None:
-        return spool_pb2.Edits(), None
-    message = message_of(edits)
+        return b"", None
     illegal = {name for name in (*edits.cdi_devices, *edits.specs) if not cdi.is_legal(name)}
     if not illegal:
-        return message, None
+        return edits.encoded(), None
+    message = message_of(edits)
     _leave_out(illegal, message)
     names = ", ".join(sorted(illegal))
-    return message, problem_of(entry, f"is allocated without CDI: not a valid CDI name: {names}")
+    return encoded(message), problem_of(entry, f"is allocated without CDI: not a valid CDI name: {names}")
 
 
 def message_of(edits: "Edits") -> spool_pb2.Edits:
     """The edits that the kubelet's API can carry: it has no field for hooks, and CDI specs are files."""
-    return spool_pb2.Edits(
-        nodes=[
-            spool_pb2.Node(host_path=node.host_path, container_path=node.container_path, permissions=node.permissions)
-            for node in edits.nodes
-        ],
-        mounts=[
-            spool_pb2.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
-            for mount in edits.mounts
-        ],
-        envs=edits.envs or None,
-        annotations=edits.annotations or None,
-        cdi_devices=edits.cdi_devices,
-    )
+    return spool_pb2.Edits.FromString(edits.encoded())
 
 
 def _leave_out(illegal: set[str], edits: spool_pb2.Edits) -> None:

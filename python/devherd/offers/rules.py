@@ -4,6 +4,7 @@ The first rule that matches a device decides its offer; a device that no rule ma
 The front ends decide how containers get devices: `device_plugin` is the kubelet's.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,8 @@ class Offered:
         device = self.entry.device
         ids = ids_of(device.id, self.replicas, device.shares)
         object.__setattr__(self, "ids", ids)
-        object.__setattr__(self, "longest", max(ids, key=lambda one: len(one.encode())))
+        longest = ids[0] if len(ids) == 1 else max(ids, key=lambda one: len(one.encode()))
+        object.__setattr__(self, "longest", longest)
         object.__setattr__(self, "numa_nodes", device.numa_nodes)
         object.__setattr__(self, "order", NaturalKey(ids[0]))
 
@@ -162,7 +164,7 @@ class Arranger:
         if entry.left_out:
             return _Choice(entry, f"left out: {entry.left_out}")
         number, rule = _rule_for(self._config.resources, entry)
-        described = _describe(number, entry)
+        described = _describe(number, entry.vendor)
         if not rule.advertise:
             return _Choice(entry, described)
         shared, complaint = feasible_sharing(rule.sharing, entry.device)
@@ -237,8 +239,9 @@ def _vendors_preference(config: Config, vendor: str, *, shared: bool) -> str:
     return chosen or row.preferred(shared)
 
 
-def _describe(number: int | None, entry: Entry) -> str:
-    return f"{entry.vendor}'s default name" if number is None else f"resources[{number}]"
+@functools.cache
+def _describe(number: int | None, vendor: str) -> str:
+    return f"{vendor}'s default name" if number is None else f"resources[{number}]"
 
 
 def problem_of(entry: Entry, error: str) -> spool_pb2.Problem:

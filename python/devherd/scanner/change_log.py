@@ -107,13 +107,14 @@ class ChangeLog:
         for made in offers:
             sick = list(_named(made))
             self._verdicts |= {name: (key, made.verdicts[key]) for name, key in sick}
-            well = [(name, key) for name, key in known.get(made.offer.name, ()) if name not in self._verdicts]
-            listed = sorted((made.places[key], name, key) for name, key in sick + well if key in made.places)
-            for place, name, key in listed:
+            well = [(name, key) for name, key in known.get(made.name, ()) if name not in self._verdicts]
+            concerned = {key: name for name, key in sick + well if key in made.parts}
+            for key in [key for key in made.parts if key in concerned] if concerned else ():
+                name = concerned[key]
                 verdict, earlier = made.verdicts.get(key, FINE), before[name][1] if name in before else FINE
                 if verdict != earlier:
                     evidence = _evidence(verdict, earlier, held_against(key))
-                    self._log_verdict(name, made.offer.devices[place], verdict, evidence, recover_after)
+                    self._log_verdict(name, made.device(key), verdict, evidence, recover_after)
         if is_complete:
             before_that, self._sizes = self._sizes, _sizes_of(offers)
             if self._reloaded:
@@ -290,11 +291,11 @@ def _in_its_words(finding: "Finding") -> str:
 def _named(made: Made) -> Iterator[tuple[Name, DeviceKey]]:
     """The devices with verdicts of an offer."""
     for key in made.verdicts:
-        yield (made.offer.name, key[2]), key
+        yield (made.name, key[2]), key
 
 
 def _sizes_of(offers: Iterable[Made]) -> dict[str, int]:
-    return {made.offer.name: made.size for made in offers}
+    return {made.name: made.size for made in offers}
 
 
 def _evidence(verdict: Verdict, before: Verdict, held: Iterable[Held]) -> Held | None:

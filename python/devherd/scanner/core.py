@@ -57,7 +57,7 @@ def problem_messages(scan: Scan, config: Config, known: Iterable[Entry]) -> list
     """
     entries = list(known)
     problems = _messages([*scan.problems, *_strange(scan.driverless, entries)])
-    reported = {problem.vendor for problem in problems} | {device.vendor for device in scan.devices}
+    reported = {problem.vendor for problem in problems} | scan.vendors_with_devices
     reported |= {part.vendor for part in scan.unseen}
     noted = {problem.vendor for problem in _strange(scan.not_offered, entries)}
     return [*problems, *_absences(config, reported, noted)]
@@ -73,7 +73,7 @@ def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Pr
     problems = list(of_functions)
     if not problems:
         return []
-    addresses = {address for entry in known for address in (entry.device.attribute("pci_address") or "").split(",")}
+    addresses = {address for entry in known if entry.pci_address for address in entry.pci_address.split(",")}
     return [problem for problem in problems if problem.device is None or problem.device not in addresses]
 
 
@@ -95,11 +95,12 @@ def _absences(config: Config, reported: Collection[str], noted: Collection[str])
 
 def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
     """A function that returns the container edits of a device, with those that its vendor's devices share."""
+    return functools.partial(edits_for, native, platforms)
 
-    def edits_of(entry: Entry, resource_name: str) -> Edits | None:
-        return native.edits(entry.device, platforms.get(entry.vendor), "device-plugin", resource_name)
 
-    return edits_of
+def edits_for(native: Scanner, platforms: Mapping[str, Platform], entry: Entry, resource_name: str) -> Edits | None:
+    """The container edits of a device under a resource name; None if its vendor is switched off."""
+    return native.edits(entry.device, platforms.get(entry.key[0]), "device-plugin", resource_name)
 
 
 def now(config: Config) -> Now:

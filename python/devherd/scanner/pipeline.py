@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -34,7 +33,7 @@ from devherd.reasons.registry import (
     MPS,
     OF_OPERATORS,
 )
-from devherd.scanner.core import edits_by, native_scanner, now, refusals, vendor_options
+from devherd.scanner.core import edits_by, edits_for, native_scanner, now, refusals, vendor_options
 from devherd.scanner.host_events import ANYTHING, DevlinkReader, HostChanges
 from devherd.scanner.side_files import CdiSpecs
 from devherd.sources.request import left_to_others, requests_for
@@ -310,9 +309,7 @@ class Pipeline:
                     self.problems.append(
                         spool_pb2.Problem(vendor=look.vendor, path=look.card, error=why, device=look.id)
                     )
-        self._strange = {
-            key for key in self._strange if any(map(seen.why_not_looked, repeat(key), FIRST_SIGHT_SOURCES))
-        }
+        self._strange = seen.unseen(self._strange, FIRST_SIGHT_SOURCES)
         if periodic:
             self.policy.observe(seen, now(self.config))
         else:
@@ -511,7 +508,7 @@ class Pipeline:
     def _edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
         if self._beat:
             self._beat()
-        return edits_by(self._native, self.inventory.platforms)(entry, resource_name)
+        return edits_for(self._native, self.inventory.platforms, entry, resource_name)
 
 
 def _gone() -> Finding:

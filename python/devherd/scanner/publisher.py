@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from devherd import spool
-from devherd.inventory import DeviceKey, key_of
-from devherd.offers.device_plugin import Made, made_of
+from devherd.inventory import DeviceKey
+from devherd.offers.device_plugin import Made
 from devherd.proto import spool_pb2
 from devherd.records import Record
-from devherd.spool import Identity, identity_of
+from devherd.spool import encoded, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -103,25 +104,56 @@ class Acknowledgements:
             return 0
 
 
+Versioned = TypeVar("Versioned", spool_pb2.Offers, spool_pb2.Resource)
+
+
+class _VersionedFile(Generic[Versioned]):
+    """A file with one message, of which a number is the version: it rises with each change."""
+
+    def __init__(self, path: Path, earlier: Versioned | None) -> None:
+        """`earlier` is what another scanner has left there."""
+        self._path = path
+        self.version = earlier.version if earlier is not None else 0
+        self.identity = identity_of(path) if earlier is not None else None
+        self.earlier: Versioned | None = earlier
+        self._content = b""
+
+    def is_intact(self) -> bool:
+        """Whether it is as this process, or the scanner before it, has left it."""
+        return self.identity is not None and identity_of(self._path) == self.identity
+
+    def has(self, content: bytes) -> bool:
+        """Whether it has this content, but for the version."""
+        if self.earlier is not None:  # it may be encoded in another way
+            message = type(self.earlier).FromString(content)
+            message.version = self.earlier.version
+            if message != self.earlier:
+                return False
+            self.earlier, self._content = None, content
+        return content == self._content
+
+    def write(self, content: bytes, version: Versioned) -> None:
+        """Write this content, followed by a message that has the version alone."""
+        spool.update(self._path, content + encoded(version))
+        self.version, self.identity = version.version, identity_of(self._path)
+        self.earlier, self._content = None, content
+
+
 class Publisher:
     """Writes `<run-dir>/offers.pb` and `<run-dir>/offers/device-plugin`."""
 
     def __init__(self, offers_file: Path, directory: Path, acknowledgements: Acknowledgements) -> None:
-        self._offers_file = offers_file
-        self._offers = spool.read_or_empty(offers_file, spool_pb2.Offers)
-        self._offers_identity = identity_of(offers_file)
+        self._offers = _VersionedFile(offers_file, spool.read_or_empty(offers_file, spool_pb2.Offers))
         self._directory = directory
-        self._resources: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
-        """The resource that each child serves, by key."""
+        earlier: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
+        self._resources = {key: self._file(key, resource) for key, resource in earlier.items()}
+        """The file of each resource that a child serves, by key."""
         self._made: dict[str, Made] = {}
-        """What each of its files was written from in this process; one and the same need not be compared again."""
+        """What each of them was written from in this process; one and the same need not be compared again."""
         self._settled: list[Made] = []
         self._home: dict[str, AbstractSet[DeviceKey]] = {
             key: {(device.vendor, device.card, device.id) for device in resource.devices}
-            for key, resource in self._resources.items()
-        }
-        self._identities: dict[str, Identity | None] = {
-            key: identity_of(spool.path_of(directory, key)) for key in self._resources
+            for key, resource in earlier.items()
         }
         self._handover = Handover(acknowledgements.has)
         self._version = 0
@@ -132,16 +164,18 @@ class Publisher:
 
     @property
     def published(self) -> list[spool_pb2.Offer]:
-        """The offers as last written."""
-        return list(self._offers.offers)
+        """The offers that another scanner has left; none once there are others."""
+        return [] if self._offers.earlier is None else list(self._offers.earlier.offers)
+
+    def _file(self, key: str, earlier: spool_pb2.Resource | None = None) -> _VersionedFile[spool_pb2.Resource]:
+        return _VersionedFile(spool.path_of(self._directory, key), earlier)
 
     def is_intact(self) -> bool:
         """Whether the files are as this process wrote them: none changed, removed or added by others."""
         return (
-            self._offers_identity is not None
-            and identity_of(self._offers_file) == self._offers_identity
+            self._offers.is_intact()
             and spool.keys_in(self._directory) == self._resources.keys()
-            and all(map(self._is_resource_intact, self._resources))
+            and all(file.is_intact() for file in self._resources.values())
         )
 
     def publish(self, offers: Iterable[Made]) -> bool:
@@ -152,14 +186,14 @@ class Publisher:
         """
         self._directory.parent.mkdir(mode=0o700, exist_ok=True)
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        wanted = {spool.key_of(made.offer.name): made for made in offers}
+        wanted = {spool.key_of(made.name): made for made in offers}
         self._let_go(wanted)
         complete = True
         settled: list[Made] = []
         for key, made in wanted.items():
             waiting = self._handover.held_back(key, _more(made, self._home.get(key, frozenset())))
-            there = _without(made, waiting)
-            if not waiting or there.places or key in self._resources:
+            there = made.without(waiting)
+            if not waiting or there.parts or key in self._resources:
                 self._write(key, there)
                 settled.append(there)
             complete &= not waiting
@@ -167,14 +201,13 @@ class Publisher:
         return complete
 
     def _settle(self, settled: list[Made]) -> None:
-        is_intact = self._offers_identity is not None and identity_of(self._offers_file) == self._offers_identity
+        is_intact = self._offers.is_intact()
         if is_intact and settled == self._settled:
             return
-        offers = spool_pb2.Offers(version=self._offers.version, offers=[made.offer for made in settled])
-        if offers != self._offers or not is_intact:
-            offers.version = max(offers.version + 1, time.time_ns())
-            spool.write(self._offers_file, offers)
-            self._offers, self._offers_identity = offers, identity_of(self._offers_file)
+        content = b"".join(spool.field(spool_pb2.Offers.OFFERS_FIELD_NUMBER, made.in_offer) for made in settled)
+        if not is_intact or not self._offers.has(content):
+            version = max(self._offers.version + 1, time.time_ns())
+            self._offers.write(content, spool_pb2.Offers(version=version))
         self._settled = settled
 
     def _let_go(self, wanted: Mapping[str, Made]) -> None:
@@ -186,45 +219,30 @@ class Publisher:
             self._handover.left(key, None, self._home.pop(key, frozenset()))
         for key, made in wanted.items():
             home = self._home.get(key, frozenset())
-            leaving = frozenset[DeviceKey]() if home == made.places.keys() else home - made.places.keys()
+            leaving = frozenset[DeviceKey]() if home == made.parts.keys() else home - made.parts.keys()
             if leaving:
-                self._write(key, _without(made, _more(made, home)))
+                self._write(key, made.without(_more(made, home)))
                 self._handover.left(key, self._version, leaving)
 
     def _write(self, key: str, made: Made) -> None:
-        if self._made.get(key) is made and self._is_resource_intact(key):
+        file = self._resources.get(key)
+        if self._made.get(key) is made and file is not None and file.is_intact():
             return
-        resource = spool_pb2.Resource()
-        resource.CopyFrom(made.resource)
-        resource.version = self._resources[key].version if key in self._resources else 0
-        if self._resources.get(key) != resource or not self._is_resource_intact(key):
-            self._version = resource.version = max(self._version + 1, time.time_ns())
-            spool.write(spool.path_of(self._directory, key), resource)
-            self._identities[key] = identity_of(spool.path_of(self._directory, key))
-            if key not in self._resources:
-                self._handover.returned(key, resource.version)
-            self._resources[key] = resource
-            self._home[key] = made.places.keys()
+        if file is None or not (file.is_intact() and file.has(made.in_resource)):
+            self._version = max(self._version + 1, time.time_ns())
+            is_new = file is None
+            file = file or self._file(key)
+            file.write(made.in_resource, spool_pb2.Resource(version=self._version))
+            self._resources[key] = file
+            if is_new:
+                self._handover.returned(key, self._version)
+            self._home[key] = made.parts.keys()
         self._made[key] = made
-
-    def _is_resource_intact(self, key: str) -> bool:
-        identity = identity_of(spool.path_of(self._directory, key))
-        return identity is not None and identity == self._identities.get(key)
 
 
 def _more(made: Made, home: AbstractSet[DeviceKey]) -> AbstractSet[DeviceKey]:
     """The devices that are not at home in the offer yet."""
-    return frozenset() if home == made.places.keys() else made.places.keys() - home
-
-
-def _without(made: Made, leaving: AbstractSet[DeviceKey]) -> Made:
-    if not leaving:
-        return made
-    rest = spool_pb2.Offer()
-    rest.CopyFrom(made.offer)
-    del rest.devices[:]
-    rest.devices.extend(device for device in made.offer.devices if key_of(device) not in leaving)
-    return made_of(rest)
+    return frozenset() if home == made.parts.keys() else made.parts.keys() - home
 
 
 RESERVE_BYTES = 256 * 1024

@@ -141,11 +141,10 @@ class DeviceInfo:
 
 def files(directory: Path, offers: Iterable[device_plugin.Made]) -> dict[Path, tuple[str, str]]:
     """The resource name and the text of each file. Pure."""
-    of_rdma = ((made, place) for made in offers for (vendor, _, _), place in made.places.items() if vendor == "rdma")
-    found = ((made.offer, made.offer.devices[place]) for made, place in of_rdma)
+    of_rdma = ((made, key) for made in offers for key in made.parts if key[0] == "rdma")
+    found = ((made.name, made.device(key)) for made, key in of_rdma)
     return {
-        directory / f"{offer.name}-{device.id}-device.json".replace("/", "-"): (offer.name, _text(device))
-        for offer, device in found
+        directory / f"{name}-{device.id}-device.json".replace("/", "-"): (name, _text(device)) for name, device in found
     }
 
 

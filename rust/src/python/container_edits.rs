@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::edits::{self, Way};
+use crate::spool;
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(PartialEq)]
@@ -141,6 +143,10 @@ impl Edits {
     #[getter]
     fn specs(&self) -> BTreeMap<&str, Edits> {
         self.0.specs.iter().map(|(name, edits)| (name.as_str(), Edits(Arc::clone(edits)))).collect()
+    }
+
+    fn encoded<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &spool::edits(&self.0))
     }
 
     fn __repr__(&self) -> String {

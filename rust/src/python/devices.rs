@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::device::{self, Access, Value};
 use crate::finding;
+use crate::spool;
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
@@ -331,6 +333,18 @@ impl Device {
     #[getter]
     fn distances(&self) -> &BTreeMap<String, u32> {
         &self.0.distances
+    }
+
+    fn in_inventory<'py>(&self, py: Python<'py>, more: &[u8]) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &spool::in_inventory(&self.0, more))
+    }
+
+    fn in_offer<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &spool::in_offer(&self.0, edits, more))
+    }
+
+    fn in_resource<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &spool::in_resource(&self.0, edits, more))
     }
 
     fn __repr__(&self) -> String {

@@ -50,7 +50,7 @@ mod _native {
     #[pymodule_export]
     use super::nvml::{NvmlWatch, nvml_facts, nvml_interface};
     #[pymodule_export]
-    use super::preference::{NaturalKey, Preference};
+    use super::preference::{NaturalKey, Preference, device_list};
     #[pymodule_export]
     use super::registry::{Evidence, HealthSource, Meaning, VendorRow, health_sources, vendors};
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! The choice of devices for a container, and the natural order as a key for `sorted`.
+//! The choice of devices for a container, the list for the kubelet, and the natural order as a key for `sorted`.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,9 +7,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::pyclass::CompareOp;
+use pyo3::types::PyBytes;
 
 use crate::allocation;
 use crate::order::natural;
+use crate::spool;
 
 /// Id, physical id, card, NUMA nodes, whether it is healthy, distances by card.
 type PreferenceDevice = (String, String, String, Vec<i64>, bool, BTreeMap<String, u32>);
@@ -34,6 +36,12 @@ impl Preference {
         let (available, required) = (texts(&available), texts(&must_include));
         self.0.choose(&available, &required, size).into_iter().map(str::to_owned).collect()
     }
+}
+
+#[pyfunction]
+pub(super) fn device_list<'py>(py: Python<'py>, resource: &[u8]) -> PyResult<(Bound<'py, PyBytes>, Vec<String>)> {
+    let (list, unhealthy) = spool::device_list(resource).map_err(|_| PyValueError::new_err("no Resource message"))?;
+    Ok((PyBytes::new(py, &list), unhealthy))
 }
 
 fn texts(ids: &[PyBackedStr]) -> Vec<&str> {

@@ -130,6 +130,11 @@ impl Scan {
     }
 
     #[getter]
+    fn vendors_with_devices(&self) -> BTreeSet<&str> {
+        self.0.devices.iter().map(|device| &*device.vendor).collect()
+    }
+
+    #[getter]
     fn duration_seconds(&self) -> f64 {
         self.0.duration.as_secs_f64()
     }

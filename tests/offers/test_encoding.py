@@ -1,0 +1,134 @@
+"""What the scan core encodes for the run directory is what the protobuf library writes, but for the order in maps."""
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+from test_offer_rules import FakeEdits
+
+from devherd._native import Device, Fact, HostPath, Scanner
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.proto import devices_pb2, spool_pb2
+from devherd.spool import encoded, field
+from devherd_sim.node.presets import PRESETS, preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+TEXT = st.text(max_size=200)
+NUMBER = st.integers(0, 2**32 - 1)
+NUMBERS = st.tuples(NUMBER, NUMBER) | st.none()
+FACTS = st.one_of(
+    st.builds(Fact, st.sampled_from(["text", "version"]), TEXT, TEXT),
+    st.builds(lambda number, source: Fact("integer", str(number), source), st.integers(0, 2**64 - 1), TEXT),
+)
+DEVICES = st.builds(
+    Device,
+    vendor=TEXT,
+    card=TEXT,
+    id=TEXT,
+    resource_name=TEXT | st.none(),
+    first_sight_resource_name=TEXT | st.none(),
+    shares=st.lists(TEXT, max_size=3),
+    numa_nodes=st.lists(NUMBER, max_size=3),
+    numa_source=TEXT,
+    paths=st.lists(st.builds(HostPath, TEXT, TEXT, st.booleans(), NUMBERS, st.booleans(), TEXT, NUMBERS), max_size=3),
+    facts=st.dictionaries(TEXT, FACTS, max_size=5),
+    distances=st.dictionaries(TEXT, NUMBER, max_size=3),
+)
+
+
+def known(device: Device) -> devices_pb2.Device:
+    """As devices.pb has it."""
+    message = devices_pb2.Device(
+        vendor=device.vendor,
+        card=device.card,
+        id=device.id,
+        resource_name=device.resource_name or "",
+        first_sight_resource_name=device.first_sight_resource_name or "",
+        shares=device.shares,
+        numa_nodes=device.numa_nodes,
+        numa_source=device.numa_source,
+        distances=device.distances,
+    )
+    for path in device.paths:
+        one = message.paths.add(
+            path=path.path, role=path.role, is_node=path.is_node, is_required=path.is_required, target=path.target
+        )
+        if path.number is not None:
+            one.number.CopyFrom(devices_pb2.Number(major=path.number[0], minor=path.number[1]))
+        if path.access is not None:
+            one.access.CopyFrom(devices_pb2.Access(group=path.access[0], mode=path.access[1]))
+    for name, fact in device.facts.items():
+        value = int(fact.text) if fact.kind == "integer" else fact.text
+        message.attributes[name].CopyFrom(devices_pb2.Fact(source=fact.source, **{fact.kind: value}))
+    return message
+
+
+def offered(device: Device, edits: bytes) -> tuple[spool_pb2.Offer, spool_pb2.Resource]:
+    """As an offer and the resource of its child have it, without what the configuration decides."""
+    of_both = {
+        "id": device.id,
+        "card": device.card,
+        "vendor": device.vendor,
+        "numa_nodes": device.numa_nodes,
+        "distances": device.distances,
+        "edits": spool_pb2.Edits.FromString(edits),
+    }
+    in_offer = spool_pb2.Device(attributes=device.attributes, **of_both)
+    return spool_pb2.Offer(devices=[in_offer]), spool_pb2.Resource(devices=[spool_pb2.ListedDevice(**of_both)])
+
+
+def check_one(content: bytes, message: Message) -> None:
+    """Read again it is the message, and it says nothing twice."""
+    assert type(message).FromString(content) == message
+    assert len(content) == message.ByteSize()
+
+
+def check(device: Device, edits: bytes) -> None:
+    offer, resource = offered(device, edits)
+    more = {"resource_name": "a.b/c", "left_out": "x"}
+    inventory = devices_pb2.Inventory(devices=[devices_pb2.KnownDevice(device=known(device), **more)])
+    check_one(device.in_inventory(encoded(devices_pb2.KnownDevice(**more))), inventory)
+    check_one(device.in_offer(edits, b""), offer)
+    check_one(device.in_resource(edits, b""), resource)
+    offer.devices[0].rule = resource.devices[0].id = "x"
+    assert spool_pb2.Offer.FromString(device.in_offer(edits, encoded(spool_pb2.Device(rule="x")))) == offer
+    assert spool_pb2.Resource.FromString(device.in_resource(edits, encoded(spool_pb2.ListedDevice(id="x")))) == resource
+
+
+@given(device=DEVICES, cdi_devices=st.lists(TEXT, max_size=2))
+def test_any_device_is_encoded_as_the_library_writes_it(device, cdi_devices):
+    """With the numbers, absent parts and empty texts that a real one has seldom."""
+    check(device, encoded(spool_pb2.Edits(cdi_devices=cdi_devices)))
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_edits_of_every_vendor_are_encoded_as_the_library_writes_them(tmp_path, name):
+    """Both ways of each device: by the kubelet's API and by CDI."""
+    SimulatedNode.create(tmp_path / "node", preset(name))
+    scanner = Scanner(str(tmp_path / "node"), resolve(Config()).native_json())
+    scan = scanner.scan()
+    for device in scan.devices:
+        for way in ("device-plugin", "cdi"):
+            edits = scanner.edits(device, scan.platforms.get(device.vendor), way, "a.b/c")
+            assert edits is not None
+            own = FakeEdits(
+                tuple(edits.nodes), tuple(edits.mounts), edits.envs, edits.annotations, tuple(edits.cdi_devices)
+            )
+            check_one(edits.encoded(), spool_pb2.Edits.FromString(own.encoded()))
+            check(device, edits.encoded())
+
+
+@given(content=st.binary(max_size=300), number=st.integers(1, 300))
+def test_a_field_is_read_again(content, number):
+    """`field` writes the tag and the length of a message in another one."""
+    wrapped = field(number, content)
+    prefix = wrapped[: len(wrapped) - len(content)]
+    numbers, value, shift = [], 0, 0
+    for byte in prefix:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value = shift = 0
+    assert (numbers, wrapped[len(prefix) :]) == ([number << 3 | 2, len(content)], content)
