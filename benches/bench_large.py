@@ -1,6 +1,7 @@
 """10 000 devices on a node: the scan, the spool, and what it takes until the kubelet knows that one came or went.
 
-CPU time is that of the whole change: of the look that sees a node gone, of the scan after it, and of both publications.
+The kubelet is one in Go. CPU time is that of the whole change: of the looks that see a node gone, of the scan after it,
+and of all publications.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from herds import directory, small_testbed
+from herds import GoKubelet, beside_go_kubelet, directory
 from measure import figure, headline, median_seconds, megabytes, milliseconds, timing, use_byte_code
 from processes import cpu_seconds
 
@@ -93,19 +94,19 @@ def _spool(path: Path, resource: spool_pb2.Resource) -> None:
 
 
 async def _changes() -> None:
-    async with small_testbed("generic", GENERIC) as herd:
+    async with beside_go_kubelet("generic", GENERIC) as (herd, kubelet):
         _make_nodes(herd.settings.host_root)
-        mark, began = herd.kubelet.events.mark(), await herd.start_herd()
-        await herd.kubelet.until_allocatable(NAME, DEVICES, within=30)
-        started = herd.kubelet.events.since(mark, "list", NAME)[-1].at - began
-        await asyncio.sleep(3)
+        began = await herd.start_herd()
+        await kubelet.next_list(DEVICES)
+        started = time.monotonic() - began
+        await kubelet.rest(3)
         figure("start of `devherd run` to the list at the kubelet", milliseconds(started), "<= 1 s")
         nodes = herd.settings.host_root / "dev/many"
         floor = median_seconds(lambda: [node.stat() for node in nodes.iterdir()], REPEATS)
         for what, change in (("removed", Path.unlink), ("that is new", Path.touch)):
             names = (f"d{number}" if change is Path.unlink else f"e{number}" for number in range(REPEATS))
             before = _cpu_seconds(herd)
-            changes = [await _change(herd, change, nodes / name) for name in names]
+            changes = [await _change(kubelet, change, nodes / name) for name in names]
             timing(f"node {what} to the new list at the kubelet", changes, "<= 100 ms" if change is Path.unlink else "")
             for process, seconds in _cpu_seconds(herd).items():
                 each = (seconds - before[process]) / REPEATS
@@ -113,11 +114,13 @@ async def _changes() -> None:
                 figure(f"  CPU time of {process} for it", milliseconds(each), "", ratio)
 
 
-async def _change(herd: Testbed, change: Callable[[Path], object], node: Path) -> float:
-    await asyncio.sleep(1)
-    mark, began = herd.kubelet.events.mark(), time.monotonic()
+async def _change(kubelet: GoKubelet, change: Callable[[Path], object], node: Path) -> float:
+    began = time.monotonic()
     change(node)
-    return (await herd.kubelet.events.wait("list", NAME, since=mark)).at - began
+    await kubelet.next_list()
+    took = time.monotonic() - began
+    await kubelet.rest(1.5)
+    return took
 
 
 def _cpu_seconds(herd: Testbed) -> dict[str, float]:

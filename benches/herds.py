@@ -54,6 +54,18 @@ class GoKubelet:
             while sum(1 for count in self.devices.values() if count) < resources:
                 await self._event()
 
+    async def next_list(self, devices: int = 0) -> None:
+        """Wait for another list, with so many devices at least."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while (event := await self._event())["kind"] != "list" or event.get("devices", 0) < devices:
+                pass
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until nothing has happened for so long."""
+        with contextlib.suppress(TimeoutError):
+            while True:
+                await asyncio.wait_for(self._event(), seconds)
+
     async def allocate(self) -> list[float]:
         """Call Allocate once for each resource, for its first device; returns what each took, in seconds."""
         assert self._process.stdin is not None

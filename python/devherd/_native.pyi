@@ -36,6 +36,7 @@ __all__ = [
     "__version__",
     "adopt_orphans",
     "check_kernel_log_rules",
+    "device_list",
     "die_with_parent",
     "health_sources",
     "make_immortal",

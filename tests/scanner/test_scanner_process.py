@@ -18,6 +18,7 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
 from devherd.proto import spool_pb2
+from devherd.scanner.host_events import HostChanges
 from devherd.scanner.loop import first_scan
 from devherd.scanner.round import Round
 from devherd.settings import Settings
@@ -281,6 +282,38 @@ def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, 
 
     assert order.index("devices.pb") < order.index("current.pb")
     assert order.index("verdicts.pb") < order.index("current.pb")
+
+
+def test_a_node_that_an_event_names_is_looked_at_before_all_others(tmp_path):
+    """Among ten thousand the kubelet hears of it while the others are still looked at."""
+    nodes = tmp_path / "host/dev/many"
+    nodes.mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    for name in "abc":
+        (nodes / name).touch()
+    config = Config.model_validate(
+        {
+            "host_root": tmp_path / "host",
+            "generic": [{"name": "devic.es/many", "groups": [{"paths": [{"path": "/dev/many/*", "type": "Mount"}]}]}],
+        }
+    )
+    settings = Settings(run_dir=tmp_path / "run")
+    work = Round(resolve(config), settings)
+    work.scan()
+    work.poll(periodic=False)
+
+    def missing_after(changes: HostChanges) -> list[str]:
+        work.poll(periodic=False, changes=changes)
+        assert work.publish()
+        (offer,) = spool.read(settings.offers_file, spool_pb2.Offers).offers
+        return sorted(device.attributes["path"] for device in offer.devices if device.reasons)
+
+    assert missing_after(HostChanges(paths=True)) == []
+    (nodes / "a").unlink()
+    (nodes / "b").unlink()
+    assert missing_after(HostChanges(named=work.on_host([str(nodes / "b")]))) == ["/dev/many/b"]
+    assert missing_after(HostChanges(named=work.on_host([str(nodes / "x")]))) == ["/dev/many/b"]
+    assert missing_after(HostChanges(paths=True)) == ["/dev/many/a", "/dev/many/b"]
 
 
 def test_a_scanner_beats_for_each_device_while_it_publishes(tmp_path):

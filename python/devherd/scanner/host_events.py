@@ -63,10 +63,12 @@ class HostChanges(Record, frozen=False):
     """Relevant uevents, oldest first."""
     paths: bool = False
     """Entries of watched directories were created or removed."""
+    entries: Sequence[str] = ()
+    """Their paths."""
     lost: bool = False
     """Events were lost: anything may have changed."""
     named: Sequence[str] = ()
-    """Sysfs paths of PCI functions that the kernel log names, without the host root."""
+    """Paths without the host root: PCI functions in sysfs that the kernel log names, nodes."""
     wakes: bool = False
     """The wait has ended for something that is no change of the host: a signal, a file, the kernel log, devlink."""
 
@@ -198,7 +200,9 @@ class HostEvents:
                 events, changes.lost = self._uevents.drain()
                 changes.events = list(filter(is_relevant, events))
             elif key.fileobj is self._watch:
-                changes.paths = bool(self._watch.drain())
+                drained = self._watch.drain()
+                changes.paths = bool(drained)
+                changes.entries = [f"{directory}/{entry}" for directory, entry in drained if entry]
             elif key.fileobj is self._files:
                 self._files.drain()
                 changes.wakes = True

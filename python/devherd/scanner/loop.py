@@ -23,6 +23,8 @@ EVENT_SCAN_SECONDS = 0.25
 """Least time between two rescans for events; health is still polled at each event."""
 LOOK_AGAIN_SECONDS = 0.5
 """Time until the next scan, if the host changed during the last one."""
+FEW_ENTRIES = 16
+"""Entries of directories that are looked at by themselves: of a burst, all nodes are looked at at once."""
 KERNEL_LOG_PAUSE_SECONDS = 0.02
 """Pause between two reads of a busy kernel log: firewalls write a record for each packet."""
 RETRY_SECONDS = 0.5
@@ -101,6 +103,7 @@ class Loop:
         if looks:
             self._look(now)
         if changes:
+            self._look_at_entries(changes, events)
             self._work.poll(periodic=False, changes=changes)
             if changes.paths:
                 self._watch(events)
@@ -123,6 +126,12 @@ class Loop:
             self._next_scan = min(self._next_scan, self._last_scan + period)
         if has_news or looks or has_to_poll or self._next_publication < math.inf:
             self._publish(events, looks=looks or has_news)
+
+    def _look_at_entries(self, changes: HostChanges, events: HostEvents) -> None:
+        """Where there are many devices, let the kubelet know of a node that is gone before all nodes are looked at."""
+        if 0 < len(changes.entries) <= FEW_ENTRIES and self._work.has_many_devices:
+            self._work.poll(periodic=False, changes=HostChanges(named=self._work.on_host(changes.entries)))
+            self._publish(events, looks=False)
 
     def _look(self, now: float) -> None:
         """Find what no event reports: what the host has changed in silence, and files that somebody removed."""

@@ -28,7 +28,6 @@ from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
 from devherd.scanner.side_files import DeviceInfo
 from devherd.settings import Settings
-from devherd.spool import ids_of
 from devherd.text import amount
 
 if TYPE_CHECKING:
@@ -43,6 +42,9 @@ KEEP_COUNTERS_SECONDS = 1.0
 """Least time between two writes of the counters."""
 KEEP_DURATIONS_SECONDS = 10.0
 """The same while nothing but durations has been observed."""
+
+MANY_DEVICES = 1000
+"""So many take ten times as long to look at as to publish one of them."""
 
 ROUND_SECONDS = 1.0
 """Least time between two regular polls after which some may be left out: rounds of sources are a second at least."""
@@ -156,6 +158,16 @@ class Round:
             *left_out(self.pipeline.inventory.entries.values()),
         ]
         return scan.look_again
+
+    @property
+    def has_many_devices(self) -> bool:
+        """Whether a look at all of them takes long."""
+        return len(self.pipeline.inventory.entries) >= MANY_DEVICES
+
+    def on_host(self, paths: Iterable[str]) -> list[str]:
+        """These paths without the host root."""
+        root = str(self.pipeline.config.host_root.absolute()).rstrip("/")
+        return [path.removeprefix(root) for path in paths]
 
     def scan_period(self, *, is_reported: bool) -> float:
         """Seconds from the last scan to the next one; `is_reported`: the kernel reports what happens to devices."""
@@ -388,11 +400,9 @@ class OfferedIds:
 def _ids_of(offers: Iterable[Made], *, of_unhealthy: bool = False) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
     """Resource name and id, and the key, of each device or of each that is Unhealthy."""
     for made in offers:
-        for key in made.unhealthy if of_unhealthy else made.places:
-            device = made.offer.devices[made.places[key]]
-            has_others = device.replicas or device.shares
-            for device_id in ids_of(device.id, device.replicas, device.shares) if has_others else (key[2],):
-                yield (made.offer.name, device_id), key
+        for key in made.unhealthy if of_unhealthy else made.parts:
+            for device_id in made.parts[key].ids:
+                yield (made.name, device_id), key
 
 
 def _summary_of(scan: "Scan") -> str:
