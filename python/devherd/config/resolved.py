@@ -4,6 +4,7 @@ Its sections are generated (sections.py); other values that follow from the file
 `<run-dir>/config.json` for the others. `selects` decides which devices a selector matches.
 """
 
+import functools
 import json
 import logging
 import time
@@ -185,8 +186,14 @@ def _built(kind: Any, value: Any) -> Any:
 
 
 def _instance(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind)
-    return kind(**{name: _built(hints[name], value) for name, value in values.items()})
+    kinds = _kinds(kind)  # type: ignore[arg-type] # a type is hashable
+    return kind(**{name: _built(kinds[name], value) for name, value in values.items()})
+
+
+@functools.cache
+def _kinds(kind: type[Any]) -> dict[str, Any]:
+    """The types of its fields: finding them takes longer than all else, and there are several of some."""
+    return typing.get_type_hints(kind)
 
 
 def selects(match: sections.Match, facts: Mapping[str, str]) -> bool:
