@@ -15,14 +15,16 @@ from devherd import _native
 class Kind:
     def method(self):
         def inner(): return (1, [2])
-        return inner()
+        return inner() if self.size is None else "a text that is no name"
+    size = property(lambda self: None)
 
 def function(): return 1
 pair = (Kind, [])
 mortal = [Kind()]
-watched = [function, function.__code__, Kind, Kind.method.__code__, pair, gc, len]
+watched = [function, function.__code__, Kind, Kind.method.__code__, pair, gc, len, vars(gc), gc.__spec__, Kind.size]
 watched += [constant for constant in Kind.method.__code__.co_consts if hasattr(constant, "co_code")]
-assert len(watched) == 8
+watched += [constant for constant in Kind.method.__code__.co_consts if constant == "a text that is no name"]
+assert len(watched) == 12
 made = _native.make_immortal(gc.get_objects())
 counts = [sys.getrefcount(each) for each in watched]
 more = [list(watched) for _ in range(10)]
@@ -36,10 +38,10 @@ print(made > 1000, *stands_still, Kind().method(), eval(code), _native.make_immo
 """
 
 
-def test_functions_code_types_and_tuples_are_counted_no_more_where_python_knows_that():
+def test_functions_code_types_tuples_and_modules_are_counted_no_more_where_python_knows_that():
     run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=False)
 
-    said = " ".join([str(KNOWS_IMMORTAL_OBJECTS)] * 9)
+    said = " ".join([str(KNOWS_IMMORTAL_OBJECTS)] * 13)
     assert (run.returncode, run.stdout.strip()) == (0, f"{said} (1, [2]) 1 True"), run.stderr
 
 

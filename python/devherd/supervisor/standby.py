@@ -15,7 +15,6 @@ from devherd import log as logs
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.instance.files import announce_standby, open_standby_file
-from devherd.lean_imports import lean_imports
 from devherd.proto import spool_pb2
 from devherd.supervisor import fork, output, signals
 from devherd.supervisor.first_scan import FirstScan
@@ -61,8 +60,6 @@ class Standby:
         settings = self._config.settings()
         logs.configure(output.MAIN_LOG, settings.log_level, settings.log_format)
         self._first_scan.rehearse()
-        with lean_imports():
-            self._programs.preload()
         self._since = time.monotonic()
 
     def _serve(self, refusal: AlreadyRunningError, *, is_ready: bool) -> None:

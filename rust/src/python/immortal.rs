@@ -11,25 +11,34 @@ use std::ptr;
 
 use pyo3::ffi::Py_ssize_t;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyModule, PyTuple, PyType};
 
 /// `_Py_IMMORTAL_REFCNT` of Python 3.12 and 3.13 on 64 bits: increments stop at it, decrements above half of it.
 ///
 /// Extensions with an older stable interface, this one too, count on from here: 64 bits keep such a count from zero.
 const IMMORTAL: Py_ssize_t = 0xFFFF_FFFF;
 
-/// What code is made of, in the names of module `types`. Nothing happens when one of them ends.
-const LASTING: [&str; 7] = [
-    "BuiltinFunctionType",
-    "FunctionType",
-    "GetSetDescriptorType",
-    "MemberDescriptorType",
-    "MethodDescriptorType",
-    "ModuleType",
-    "WrapperDescriptorType",
+/// What code and modules are made of, by module and name. Nothing happens when one of them ends.
+const LASTING: [(&str, &str); 15] = [
+    ("builtins", "classmethod"),
+    ("builtins", "frozenset"),
+    ("builtins", "property"),
+    ("builtins", "staticmethod"),
+    ("importlib.machinery", "ModuleSpec"),
+    ("importlib.machinery", "SourceFileLoader"),
+    ("types", "BuiltinFunctionType"),
+    ("types", "FunctionType"),
+    ("types", "GenericAlias"),
+    ("types", "GetSetDescriptorType"),
+    ("types", "MemberDescriptorType"),
+    ("types", "MethodDescriptorType"),
+    ("types", "ModuleType"),
+    ("types", "UnionType"),
+    ("types", "WrapperDescriptorType"),
 ];
 
-/// Makes functions, their code, types, tuples and modules among the objects immortal; how many.
+/// Makes functions, their code, types, tuples and modules with their names immortal, where they are among the objects; how
+/// many.
 #[pyfunction]
 pub(super) fn make_immortal(objects: &Bound<'_, PyList>) -> PyResult<usize> {
     let python = objects.py();
@@ -37,14 +46,17 @@ pub(super) fn make_immortal(objects: &Bound<'_, PyList>) -> PyResult<usize> {
     if cfg!(not(target_pointer_width = "64")) || !matches!((version.major, version.minor), (3, 12 | 13)) {
         return Ok(0);
     }
-    let types = python.import("types")?;
-    let function = types.getattr("FunctionType")?;
-    let lasting = LASTING.iter().map(|name| types.getattr(*name)).collect::<PyResult<Vec<_>>>()?;
+    let function = python.import("types")?.getattr("FunctionType")?;
+    let kind_of = |&(module, name): &(&str, &str)| python.import(module)?.getattr(name);
+    let lasting = LASTING.iter().map(kind_of).collect::<PyResult<Vec<_>>>()?;
     let mut made = 0;
     for object in objects.iter() {
         let kind = object.get_type_ptr();
         if ptr::eq(kind.cast(), function.as_ptr()) {
             made += mark_code(&object.getattr("__code__")?);
+        }
+        if let Ok(module) = object.cast::<PyModule>() {
+            made += usize::from(mark(&module.dict()));
         }
         let is_lasting = lasting.iter().any(|lasting| ptr::eq(kind.cast(), lasting.as_ptr()));
         if is_lasting || object.is_exact_instance_of::<PyTuple>() || object.is_instance_of::<PyType>() {
