@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest_asyncio
-import scratch
 from outside import devherd
 
 from devherd import spool
@@ -19,9 +18,8 @@ PORT = "intel-fpga-port.0"
 
 
 @pytest_asyncio.fixture
-async def testbed():
+async def testbed(directory):
     """Two FPGA cards, the first of which a program and a file may speak of."""
-    directory = scratch.directory()
     script = directory / "check"
     script.write_text(f"#!/bin/sh\necho '{{\"alive\": true}}'\nexec cat {directory}/lines\n")
     script.chmod(0o755)
