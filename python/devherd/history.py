@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -81,8 +81,10 @@ class History:
         """`directory` is the history directory of all processes."""
         self._current = directory / process / CURRENT
         self._file_bytes = file_bytes
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Event] = deque()
         self._most_waiting = file_bytes // _SHORTEST_EVENT_BYTES
+        self.noted: Callable[[], object] = bool
+        """Called for each event."""
         self.lost = 0
         """Number of events dropped for lack of room; recorded with the next write."""
 
@@ -96,20 +98,21 @@ class History:
         reasons: tuple[str, ...] = (),
         details: Mapping[str, str] = _NO_DETAILS,
     ) -> None:
-        """Add an event that happened now."""
+        """Add an event that happened now. Its line is made when it is written: an Allocate waits for none of that."""
         event = Event(time.time(), kind, message, resource_name, device_id, reasons, details=details)
         if len(self._waiting) == self._most_waiting:
             self._waiting.popleft()
             self.lost += 1
-        self._waiting.append(line(event))
+        self._waiting.append(event)
+        self.noted()
 
     def keep(self) -> bool:
         """Write the new events; returns False if the write failed and must be retried."""
         if not self._waiting:
             return True
         if self.lost:
-            self._waiting.append(line(Event(time.time(), "problem", f"{self.lost} events could not be written")))
-        lines = b"".join(self._waiting)
+            self._waiting.append(Event(time.time(), "problem", f"{self.lost} events could not be written"))
+        lines = b"".join(map(line, self._waiting))
         try:
             self._append(lines)
         except OSError:

@@ -32,15 +32,20 @@ def container_response(snapshot: Snapshot, device_ids: Sequence[str]) -> v1beta1
 
 def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse:
     """The edits of all these devices, without duplicates."""
-    return v1beta1.ContainerAllocateResponse(
-        envs=_merge_texts(each.envs for each in edits),
+    response = v1beta1.ContainerAllocateResponse(
         mounts=_merge_mounts(mount for each in edits for mount in each.mounts),
         devices=_merge_nodes(node for each in edits for node in each.nodes),
-        annotations=_merge_texts(each.annotations for each in edits),
         cdi_devices=[
             v1beta1.CDIDevice(name=name) for name in dict.fromkeys(name for each in edits for name in each.cdi_devices)
         ],
     )
+    for texts, merged in (
+        (response.envs, _merge_texts(each.envs for each in edits)),
+        (response.annotations, _merge_texts(each.annotations for each in edits)),
+    ):
+        for key, value in merged.items():  # `update`, and the constructor, take five microseconds even for nothing
+            texts[key] = value
+    return response
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
