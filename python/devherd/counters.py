@@ -4,7 +4,7 @@ A process keeps its values in its state file, and its successor continues from t
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from devherd.proto import spool_pb2
 from devherd.records import Record
@@ -46,6 +46,8 @@ class Counters:
         """True if there are unwritten counts; the writer resets it."""
         self.has_counted = False
         """The same, for counters alone."""
+        self.counted: Callable[[], object] = bool
+        """Called for each count."""
         metric_of = {metric.name: metric for metric in metrics}
         for series in kept:
             metric = metric_of.get(series.metric)
@@ -60,6 +62,7 @@ class Counters:
         """Add to a series; an amount of 0 creates it."""
         self._of(metric, labels).total += amount
         self.changed = self.has_counted = True
+        self.counted()
 
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         """Add a value to its bucket."""
@@ -67,6 +70,7 @@ class Counters:
         series.total += value
         series.buckets[bisect_left(metric.buckets, value)] += 1
         self.changed = True
+        self.counted()
 
     def forget_others(self, metric: Metric, known: Collection[tuple[str, ...]]) -> None:
         """Drop the series of a metric whose first label values are not in `known`: their devices are gone."""

@@ -20,8 +20,9 @@ from devherd.records import Record
 from devherd.settings import Settings
 
 _SLOT = struct.Struct("=dd")
-_BEAT, _FLAG = struct.Struct("=d"), struct.Struct("=?")
+_BEAT, _FLAG, _SECONDS = struct.Struct("=d"), struct.Struct("=?"), struct.Struct("=B")
 _WAITS, _YIELDS = _BEAT.size, _BEAT.size + _FLAG.size
+_RESTS = _YIELDS + _FLAG.size
 
 
 MOST_CHILDREN = 1 << 16
@@ -66,9 +67,14 @@ class Heartbeat:
         """Monotonic second of the last heartbeat, 0.0 before the first."""
         return max(0.0, self._value(slot))
 
+    def rest_seconds(self, slot: int) -> int:
+        """For how long its process rests after the last heartbeat: that is no silence."""
+        seconds: int = _SECONDS.unpack_from(self._page, slot * _SLOT.size + _RESTS)[0]
+        return seconds
+
     def silence_seconds(self, slot: int) -> float:
-        """Seconds since the last heartbeat, or since the start of a child without one."""
-        return time.monotonic() - abs(self._value(slot))
+        """Seconds since the last heartbeat and the rest after it, or since the start of a child without one."""
+        return time.monotonic() - abs(self._value(slot)) - self.rest_seconds(slot)
 
     def _value(self, slot: int) -> float:
         value: float = _BEAT.unpack_from(self._page, slot * _SLOT.size)[0]
@@ -125,8 +131,9 @@ class Heartbeats(Heartbeat):
         """Forget the last heartbeat; called when the child is started."""
         _SLOT.pack_into(self._page, slot * _SLOT.size, -time.monotonic(), 0.0)
 
-    def beat(self, slot: int) -> None:
-        """Store the heartbeat of the child with this slot."""
+    def beat(self, slot: int, rest_seconds: int = 0) -> None:
+        """Store the heartbeat of the child with this slot, which may rest after it."""
+        _SECONDS.pack_into(self._page, slot * _SLOT.size + _RESTS, rest_seconds)
         _BEAT.pack_into(self._page, slot * _SLOT.size, time.monotonic())
 
     def waits_for_the_kubelet(self, slot: int, waits: bool) -> None:
@@ -178,10 +185,12 @@ class Child(Record):
     sandbox: Confined | None = None
     keeper: int | None = None
     """The descriptor through which it hands its listening sockets to the supervisor, and gets them back."""
+    may_watch: bool = True
+    """False if it is to do without inotify: the user's instances are not for devherd alone."""
 
-    def beat(self) -> None:
-        """Store the heartbeat; the child's main loop calls it every BEAT_PERIOD_SECONDS."""
-        self.heartbeats.beat(self.slot)
+    def beat(self, rest_seconds: int = 0) -> None:
+        """Store the heartbeat; the child's main loop calls it every BEAT_PERIOD_SECONDS, and after a rest."""
+        self.heartbeats.beat(self.slot, rest_seconds)
 
     def waits_for_the_kubelet(self, waits: bool) -> None:
         """Report whether the child waits for the kubelet, which the supervisor logs once for all children."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plugin_host import RESOURCE, device
 
 from devherd import spool
-from devherd.device_plugin.resource_file import ResourceFile
+from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.service import Pacing
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -190,3 +190,93 @@ def test_preferred_allocation_is_offered_unless_it_is_switched_off(preference):
     options = Snapshot(spool_pb2.Resource(preferred=preference)).options
     assert options.get_preferred_allocation_available == (preference != spool_pb2.NONE)
     assert not options.pre_start_required
+
+
+@pytest.fixture
+async def watched(tmp_path):
+    """A watch of the kubelet's directory with the names that it was asked about, and how often something changed."""
+    plugins = tmp_path / "device-plugins"
+    plugins.mkdir()
+    names, changes = [], []
+    files = [plugins / "kubelet.sock", plugins / "ours.sock"]
+    for file in files:
+        file.touch()
+
+    def concerns(name):
+        names.append(name)
+        return name in {file.name for file in files}
+
+    with Watch([], concerns, lambda: changes.append(None), shared=[plugins], files=lambda: files) as watch:
+        await asyncio.sleep(0)
+        yield plugins, names, changes, watch
+
+
+async def told(condition):
+    """Wait for it."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("not told within ten seconds")
+
+
+async def test_while_its_sockets_are_there_those_of_two_hundred_other_resources_wake_nobody(watched):
+    """Each resource's process has to hear of the kubelet's socket and its own: two hundred wakes for each otherwise."""
+    plugins, names, changes, _ = watched
+    (plugins / "of-another.sock").touch()
+    (plugins / "of-another.sock").unlink()
+    (plugins / "kubelet.sock").unlink()
+    await told(lambda: changes)
+    assert names == []
+    (plugins / "of-another-again.sock").touch()
+    await told(lambda: names)
+    assert "of-another-again.sock" in names
+
+
+@pytest.mark.parametrize("name", ["kubelet.sock", "ours.sock"])
+async def test_a_socket_that_is_removed_and_made_again_is_told_each_time(watched, name):
+    """A kubelet that restarts removes both."""
+    plugins, names, changes, watch = watched
+    for _ in range(3):
+        changes.clear()
+        (plugins / name).unlink()
+        await told(lambda: changes)
+        changes.clear()
+        (plugins / name).touch()
+        await told(lambda: changes)
+        names.clear()
+        (plugins / "of-another.sock").touch()
+        (plugins / "of-another.sock").unlink()
+        await asyncio.sleep(0)
+        assert names == []
+        assert not watch.is_blind
+
+
+async def test_a_socket_that_is_replaced_at_once_is_told(watched):
+    """By a rename, so that its name is never missing."""
+    plugins, _, changes, _ = watched
+    for _ in range(3):
+        changes.clear()
+        (plugins / "new").touch()
+        (plugins / "new").rename(plugins / "kubelet.sock")
+        await told(lambda: changes)
+
+
+async def test_a_directory_that_is_made_anew_is_watched_again(watched):
+    """Whether its sockets are there or not."""
+    plugins, _, changes, watch = watched
+    shutil.rmtree(plugins)
+    await told(lambda: changes)
+    assert watch.is_blind
+    plugins.mkdir()
+    await told(lambda: not watch.is_blind)
+    changes.clear()
+    (plugins / "kubelet.sock").touch()
+    await told(lambda: changes)
+
+
+async def test_a_process_that_may_not_watch_is_blind(tmp_path):
+    """It looks by itself then."""
+    with Watch([tmp_path], bool, lambda: None, may_watch=False) as watch:
+        watch.add_missing()
+        assert watch.is_blind

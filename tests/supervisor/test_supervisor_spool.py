@@ -1,11 +1,16 @@
 """A resource file that appears is a child to fork, a file that goes is a child to stop."""
 
 import shutil
+import signal
+import sys
+from pathlib import Path
 
 from instance import until
 
 from devherd import spool
 from devherd.proto import spool_pb2
+from devherd_sim.node.spec import NodeSpec
+from devherd_sim.testbed import Testbed
 
 FIRST, SECOND = "resource:example.com_first", "resource:example.com_second"
 
@@ -92,3 +97,41 @@ def test_a_program_of_the_list_is_a_child_of_its_group(instance):
         *("exporter", "resource:example.com_first", "scanner", "source:kernel-log", "source:nvml")
     }
     assert "source:nvml: stopped" in instance.ctl("stop", "source:*")
+
+
+FEW_INSTANCES = """
+import pathlib, sys
+from devherd.supervisor import options
+options._INSTANCES = pathlib.Path({limit!r})
+from devherd.cli import main
+sys.exit(main())
+"""
+
+
+async def test_more_resources_than_inotify_instances_leave_half_of_them_to_others_and_lose_nothing(directory):
+    """128 are a user's by default, and the kubelet's too: 200 resources took all of them."""
+    limit = directory / "max_user_instances"
+    limit.write_text("16\n")
+    names = [f"example.com/type-{number}" for number in range(10)]
+
+    def config(count):
+        return {"simulated": [{"name": name, "count": count} for name in names]}
+
+    testbed = Testbed(directory, NodeSpec(), config(1))
+    testbed.command = sys.executable, "-c", FEW_INSTANCES.format(limit=str(limit))
+    async with testbed:
+        for name in names:
+            await testbed.kubelet.until_allocatable(name, 1)
+        await testbed.until(testbed.runs, "all run")
+        watching = [child for child in testbed.children().values() if _has_inotify(child.pid)]
+        assert 3 <= len(watching) <= 8
+        testbed.configure(config(2))
+        testbed.herd.send_signal(signal.SIGHUP)
+        for name in names:
+            await testbed.kubelet.until_allocatable(name, 2)
+        assert testbed.log.count("raise fs.inotify.max_user_instances") == 1
+
+
+def _has_inotify(pid):
+    links = [file.readlink() for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
+    return Path("anon_inode:inotify") in links

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import time
+from pathlib import Path
 
 from devherd import log as logs
 from devherd import spool
@@ -65,8 +66,14 @@ class ResourceChild:
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         yields = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(YIELD, yields.set)
-        directories = {self._resource.path.parent, self._kubelet.path.parent, self._kubelet.directory}
-        with Watch(directories, self._concerns, self._look_at_event) as watch:
+        with Watch(
+            {self._resource.path.parent},
+            self._concerns,
+            self._look_at_event,
+            shared={self._kubelet.path.parent, self._kubelet.directory},
+            files=self._files,
+            may_watch=self._child.may_watch,
+        ) as watch:
             async with asyncio.TaskGroup() as tasks:
                 work = [
                     tasks.create_task(self._beat(watch)),
@@ -80,24 +87,44 @@ class ResourceChild:
         return RENEW if self._is_outgrown else 0
 
     async def _beat(self, watch: Watch) -> None:
+        was_lively = True
         while True:
-            self._child.beat()
-            now = time.monotonic()
-            looks = now >= self._look_at or self._is_lively(watch)
+            is_lively = self._is_lively(watch)
+            looks = is_lively or was_lively or time.monotonic() >= self._look_at  # once more: see `_files`
+            rests = not (is_lively or was_lively)
+            was_lively = is_lively
+            self._child.beat(int(LOOK_PERIOD_SECONDS) if rests else 0)
             if looks:
                 watch.add_missing()
                 self._look()
             if self._state is not None:
                 self._state.keep(restores=looks)
-            await asyncio.sleep(BEAT_PERIOD_SECONDS)
+            if not (rests and self._state is not None and await self._has_rested(self._state)):
+                await asyncio.sleep(BEAT_PERIOD_SECONDS)
+
+    async def _has_rested(self, state: State) -> bool:
+        """Sleep until the next look; False if there is something to do before: soon, but not within the call."""
+        try:
+            async with asyncio.timeout(self._look_at - time.monotonic()):
+                await state.news.wait()
+        except TimeoutError:
+            return True
+        return False
 
     def _is_lively(self, watch: Watch) -> bool:
         """True if something happens, or if events are not reported."""
         is_settled = self._registrar is not None and self._registrar.is_settled
         return not is_settled or watch.is_blind or time.monotonic() < self._lively_until
 
+    def _files(self) -> list[Path]:
+        """The files of the kubelet's directories that matter: its socket, and ours once they are there to stay."""
+        registrar = self._registrar
+        return [self._kubelet.path, *(registrar.sockets if registrar is not None and registrar.is_settled else [])]
+
     def _look_at_event(self) -> None:
         self._lively_until = time.monotonic() + LIVELY_SECONDS
+        if self._state is not None:
+            self._state.news.set()
         self._look()
 
     async def _keep_registered(self) -> None:
@@ -193,6 +220,11 @@ class Registrar:
     def is_settled(self) -> bool:
         """True while the kubelet watches the current server, and no other is beside it."""
         return self._current is not None and self._current.is_registered and not self._is_yielding
+
+    @property
+    def sockets(self) -> list[Path]:
+        """The sockets of the current server."""
+        return self._current.sockets if self._current is not None else []
 
     async def yields(self) -> Generation | None:
         """The generation that can be handed over, and is the last one; None if none is registered."""

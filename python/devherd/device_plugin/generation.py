@@ -121,7 +121,7 @@ class Generation:
 
     async def _release(self) -> bool:
         await self._calls.idle()
-        connections = Connections(each.path for each in self._endpoints)
+        connections = Connections(self.sockets)
         self._streams.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
@@ -144,6 +144,11 @@ class Generation:
         await self._streams.closed()
         for each in self._endpoints:
             each.remove()
+
+    @property
+    def sockets(self) -> list[Path]:
+        """Where it listens."""
+        return [each.path for each in self._endpoints]
 
     @property
     def _endpoints(self) -> list[Endpoint]:

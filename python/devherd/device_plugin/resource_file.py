@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -92,16 +92,32 @@ class ResourceFile:
 
 
 class Watch:
-    """Calls `changed` on the loop for entries that `concerns` accepts. Directories may be created and removed."""
+    """Calls `changed` on the loop for entries that `concerns` accepts. Directories may be created and removed.
+
+    `files` are those that matter of the directories `shared` with other processes. While they are all there, they alone
+    are watched: with two hundred resources, each socket that another one binds would wake this process.
+    """
 
     def __init__(
-        self, directories: Iterable[Path], concerns: Callable[[str], bool], changed: Callable[[], None]
+        self,
+        directories: Iterable[Path],
+        concerns: Callable[[str], bool],
+        changed: Callable[[], None],
+        *,
+        shared: Collection[Path] = (),
+        files: Callable[[], Iterable[Path]] = tuple,
+        may_watch: bool = True,
     ) -> None:
-        self._directories = {str(directory): directory for directory in directories}
+        """Without `may_watch` it is blind, as without inotify."""
+        self._directories = {str(directory): directory for directory in (*directories, *shared)}
         self._missing = set(self._directories.values())
         self._concerns = concerns
         self._changed = changed
-        self._watch = _open()
+        self._shared = frozenset(shared)
+        self._files = files
+        self._watched: set[Path] = set()
+        """The files that are watched, and the directories without their entries."""
+        self._watch = _open() if may_watch else None
         self._complaint = ""
 
     @property
@@ -123,12 +139,33 @@ class Watch:
             self._watch.close()
 
     def add_missing(self) -> None:
-        """Watch the directories that were missing; those still missing are noticed through their parents."""
+        """Watch what was missing; directories that are still missing are noticed through their parents.
+
+        Look at everything afterwards: earlier changes are not reported.
+        """
         for directory in list(self._missing):
             if self._add(directory):
                 self._missing.discard(directory)
             else:
                 self._add(directory.parent)
+        for directory in self._shared - self._missing if self._watch else ():
+            files = [file for file in self._files() if file.parent == directory]
+            if files and all(map(self._add_itself, files)):
+                self._add_itself(directory)
+            elif directory in self._watched:
+                self._watched.discard(directory)
+                if not self._add(directory):
+                    self._missing.add(directory)
+
+    def _add_itself(self, path: Path) -> bool:
+        assert self._watch is not None
+        if path not in self._watched:
+            try:
+                self._watch.add_itself(str(path))
+            except OSError:
+                return False  # its directory tells
+            self._watched.add(path)
+        return True
 
     def _add(self, directory: Path) -> bool:
         if self._watch is None:
@@ -147,7 +184,11 @@ class Watch:
     def _drain(self) -> None:
         assert self._watch is not None
         changes = self._watch.drain()
-        self._missing |= {self._directories[name] for name, entry in changes if not entry and name in self._directories}
+        told = {name for name, entry in changes if not entry}
+        if "" in told:  # the queue has overflown: anything may have happened
+            told = {*self._directories, *map(str, self._watched)}
+        self._watched -= {*map(Path, told)}
+        self._missing |= {self._directories[name] for name in told & self._directories.keys()}
         was_missing = bool(self._missing)
         self.add_missing()
         if was_missing or any(not entry or self._concerns(entry) for _, entry in changes):

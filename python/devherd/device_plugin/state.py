@@ -1,5 +1,6 @@
 """The state of a resource's registration, and its child's counters: <run-dir>/state/<key>/current.pb."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ class State:
         before = spool.read_or_empty(path, spool_pb2.ResourceState)
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
         self.counters = Counters(counters.BY_RESOURCE_CHILDREN, before.counters)
+        self.news = asyncio.Event()
+        """Set when something has happened, until all of it is kept."""
+        self.counters.counted = history.noted = self.news.set
         self._read = 0
         self._shown: dict[object, int] = {}
         self._streams: dict[object, int] = {}
@@ -121,11 +125,14 @@ class State:
         """
         if self._is_frozen:
             return
-        self.history.keep()
+        is_kept = self.history.keep()
         if self._is_unwritten or self.counters.changed or (restores and not self._path.exists()):
             self._write()
+        if is_kept and not self._is_unwritten:
+            self.news.clear()
 
     def _write(self) -> None:
+        self.news.set()
         if self._is_frozen:
             return
         del self._message.counters[:]

@@ -85,17 +85,10 @@ def target(socket: Path) -> str:
 
 def generations(directory: Path, resource_name: str) -> dict[int, Path]:
     """The sockets of a resource in a directory, by generation."""
-    try:
-        entries = list(directory.iterdir())
-    except OSError:
-        return {}
     begin = prefix(resource_name)
-    numbers = {entry: entry.name.removeprefix(begin).removesuffix(SUFFIX) for entry in entries}
-    return {
-        int(number): entry
-        for entry, number in numbers.items()
-        if number.isdecimal() and entry.name == f"{begin}{number}{SUFFIX}"
-    }
+    ours = directory.glob(f"{begin}*{SUFFIX}")
+    numbers = {entry: entry.name.removeprefix(begin).removesuffix(SUFFIX) for entry in ours}
+    return {int(number): entry for entry, number in numbers.items() if number.isdecimal()}
 
 
 def last_generation(directories: Iterable[Path], resource_name: str, remembered: int) -> int:

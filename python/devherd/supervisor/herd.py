@@ -72,7 +72,7 @@ class Herd(Supervisor):
         self._published: object = None
         self._unwritable = False
         self._unreachable = False
-        self._is_full = False
+        self._is_full = self._is_blind = False
         self._refusal: DevherdError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
         self._service_manager = ServiceManager()
@@ -319,6 +319,15 @@ class Herd(Supervisor):
         self._is_full = len(missing) > room
         for key in missing[:room]:
             self._add(group, program, key)
+        blind = [process for process in self._processes() if not self.options.may_watch(process.slot)]
+        if blind and not self._is_blind:
+            log.warning(
+                "%d processes look for changes once a second: half of the user's inotify instances are left to the"
+                " kubelet and others; raise fs.inotify.max_user_instances to %d",
+                len(blind),
+                2 * len(self._processes()),
+            )
+        self._is_blind = bool(blind)
 
     def _add(self, group: Any, program: Program, key: str) -> None:
         config = ChildConfig(self.options, program, key)

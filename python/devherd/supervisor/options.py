@@ -29,6 +29,9 @@ from devherd.supervisor.programs import Programs
 log = logging.getLogger(__name__)
 
 
+_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+
+
 class SpoolWatch:
     """Notices created and removed spool files and sockets; without inotify they are only found once a second."""
 
@@ -120,7 +123,12 @@ class Options(ServerOptions):
         self.poller = Poller(self)
         files = [program.per_file(settings) for program in programs.children if program.per_file]
         self.spool_watch = SpoolWatch(dict.fromkeys([*files, *settings.kubelet_directories]))
+        self._most_watching = _inotify_instances() // 2
         self._set_options_of_its_file()
+
+    def may_watch(self, slot: int) -> bool:
+        """True if the child with this slot may use inotify: half of the user's instances are left to others."""
+        return slot < self._most_watching
 
     def _set_options_of_its_file(self) -> None:
         self.nodaemon = True
@@ -170,3 +178,11 @@ class Options(ServerOptions):
     def usage(self, msg: str) -> NoReturn:
         """Raise UsageError. supervisord calls this when it cannot serve the control socket."""
         raise UsageError("cannot open the control socket", " ".join(msg.split()), "name another --run-dir")
+
+
+def _inotify_instances() -> int:
+    """The user's limit, which all processes of root share on a node."""
+    try:
+        return int(_INSTANCES.read_text())
+    except (OSError, ValueError):
+        return 1 << 16  # unknown: each process finds out by itself

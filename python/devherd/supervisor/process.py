@@ -152,7 +152,8 @@ class Process(Subprocess):
         settings, heartbeats = options.settings, options.heartbeats
         keep = self._keeper.descriptor()
         keeper = None if keep is None else fork.KEPT
-        child = Child(self.config.child_name, settings, heartbeats, self.slot, self.last_exit, sandbox, keeper)
+        name, may_watch = self.config.child_name, options.may_watch(self.slot)
+        child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, keeper, may_watch)
         output = self.pipes["child_stdout"]
         fork.cross(child, self.config.program.main, sandbox, output, options.pid, keep=keep)
 
@@ -328,7 +329,8 @@ class Process(Subprocess):
         """The monotonic second after which its silence is too long, unless it beats until then."""
         if self.state not in _ALIVE or self._silent or self.is_asleep:
             return NEVER
-        return max(self._last_beat(), self._spawned_at, watched_since) + limit_seconds
+        rests: int = self.config.options.heartbeats.rest_seconds(self.slot)
+        return max(self._last_beat() + rests, self._spawned_at, watched_since) + limit_seconds
 
     def replace_if_silent(self, limit_seconds: float, watched_since: float) -> None:
         """Kill a child whose heartbeat is older than the limit; it is then restarted like any child that died."""

@@ -44,19 +44,24 @@ impl DirectoryWatch {
         if !self.directories.contains_key(&watch) {
             inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::CLOSE_WRITE)?;
         }
-        let name = directory.to_string_lossy().into_owned();
-        self.forget(&name, watch);
-        let names = self.directories.entry(watch).or_default();
-        if !names.contains(&name) {
-            names.push(name);
-        }
+        self.name(directory, watch);
+        Ok(())
+    }
+
+    /// Watches a file, or a directory without its entries, which are no longer reported if they were.
+    ///
+    /// # Errors
+    /// As `add`, except that it may be a file.
+    pub fn add_itself(&mut self, path: &Path) -> io::Result<()> {
+        let watch = inotify::add_watch(&self.inotify, path, come_and_go_itself())?;
+        self.name(path, watch);
         Ok(())
     }
 
     /// The changes since the last call as (directory, entry name), without waiting for any.
     ///
     /// Reported are entries created, renamed in or away, deleted, closed after writing, or given other attributes; not
-    /// writes to device nodes, which are their normal use. An empty entry name stands for the directory itself: its
+    /// writes to device nodes, which are their normal use. An empty entry name stands for what was added itself: its
     /// attributes changed, or it is gone and must be added again. When the kernel's queue has overflown, both are
     /// empty: anything may have changed.
     ///
@@ -75,6 +80,16 @@ impl DirectoryWatch {
             }
         }
         Ok(changes)
+    }
+
+    /// Reports the events of a watch under this path.
+    fn name(&mut self, path: &Path, watch: i32) {
+        let name = path.to_string_lossy().into_owned();
+        self.forget(&name, watch);
+        let names = self.directories.entry(watch).or_default();
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
 
     /// Removes the name from every watch but one, and ends watches that have no name left.
@@ -109,10 +124,13 @@ fn come_and_go() -> WatchFlags {
         | WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
         | WatchFlags::MOVED_TO
-        | WatchFlags::ATTRIB
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR
+        | come_and_go_itself()
+}
+
+/// What tells that a file is removed: its number of links is an attribute, and it lives on while a process has it open.
+fn come_and_go_itself() -> WatchFlags {
+    WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF
 }
 
 /// Adds an event to the changes. A write causes several events with one name, which are reported once.
@@ -272,6 +290,26 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(DirectoryWatch::new().unwrap().add(&file).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn what_is_watched_itself_tells_its_own_end_and_nothing_of_its_neighbours() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("kubelet.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let mut watch = watching(directory.path());
+        watch.add_itself(directory.path()).unwrap();
+        watch.add_itself(&socket).unwrap();
+        fs::write(directory.path().join("of-another"), "").unwrap();
+        assert_eq!(watch.drain().unwrap(), []);
+
+        fs::remove_file(&socket).unwrap();
+        assert_eq!(watch.drain().unwrap(), [(socket.to_string_lossy().into_owned(), String::new())]);
+        drop(listener);
+        watch.drain().unwrap();
+        watch.add(directory.path()).unwrap();
+        fs::write(directory.path().join("of-another-again"), "").unwrap();
+        assert_eq!(entries(&mut watch), ["of-another-again"]);
     }
 
     #[test]

@@ -59,6 +59,10 @@ impl DirectoryWatch {
         Ok(open(&mut lock(&self.0))?.add(Path::new(path))?)
     }
 
+    fn add_itself(&self, path: &str) -> PyResult<()> {
+        Ok(open(&mut lock(&self.0))?.add_itself(Path::new(path))?)
+    }
+
     fn fileno(&self) -> PyResult<RawFd> {
         Ok(open(&mut lock(&self.0))?.as_raw_fd())
     }
