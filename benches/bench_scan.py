@@ -1,30 +1,63 @@
-"""One scan of FPGA cards, NVIDIA and AMD GPUs: time, system calls; of 1000 generic paths: time; as shipped: CPU time.
+"""One scan: of each vendor's cards, as many as a node may have, of 1000 generic paths, and of the node with everything.
 
-The floor reads the same attributes, or looks at the same paths, and does nothing else.
+Time and system calls. The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """
 
+import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import herds
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
-from one_vendor import settings
 
 from devherd._native import Scanner
 from devherd.config.model import Config
+from devherd.config.vendors import Vendors
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 
-CARDS = (1, 8, 32)
+
+@dataclass(frozen=True)
+class Subject:
+    """Cards of one vendor, one device each."""
+
+    title: str
+    vendor: str
+    numbers: Sequence[int]
+    node: Callable[[int], NodeSpec]
+    calls_aim: str = ""
+    peer: Mapping[int, float] = field(default_factory=dict)
+    """Milliseconds of the vendor's plugin by number of cards, as published for another machine with 2 cores."""
+
+
+def _section(name: str) -> Callable[[int], NodeSpec]:
+    return lambda cards: NodeSpec.model_validate({name: [{"cards": cards}]})
+
+
+def _fpga(cards: int) -> NodeSpec:
+    return NodeSpec(fpga=[FpgaSpec(cards=cards, numa_nodes=2)])
+
+
+def _nvidia(gpus: int) -> NodeSpec:
+    return NodeSpec(nvidia=NvidiaSpec(gpus=gpus, numa_nodes=2, gpus_a_switch=4))
+
+
+SUBJECTS = (
+    Subject("FPGA cards (DFL, mode af)", "intel_fpga", (1, 8, 32), _fpga, "<= 60", {1: 0.63, 8: 4.9, 32: 20}),
+    Subject("NVIDIA GPUs, 4 below each switch, without NVML", "nvidia", (8, 16), _nvidia, "<= 60"),
+    Subject("Intel GPUs", "intel_gpu", (1, 8, 64), _section("intel_gpu"), peer={1: 0.32, 8: 2.3, 64: 25.9}),
+    Subject("Xilinx FPGAs", "xilinx_fpga", (1, 8, 64), _section("xilinx_fpga")),
+    Subject("RDMA devices", "rdma", (1, 8, 32), _section("rdma")),
+)
 MANY_CARDS = 1024
 RESCANS = 20
-GPUS = (8, 16)
 FEW_AND_MORE_CARDS = (8, 16)
 PATHS = 1000
 AS_SHIPPED: tuple[tuple[str, tuple[int, ...]], ...] = (
@@ -34,41 +67,21 @@ AS_SHIPPED: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("xilinx_fpga", (1, 8, 64)),
 )
 """Sections of a node's spec, and numbers of cards."""
-PEER_MILLISECONDS = 0.63
-PEER_SYSTEM_CALLS = 690
 # AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
 AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
 
 
 def main() -> None:
     """Print the figures."""
-    headline("scan of FPGA cards (DFL, mode af, one port a card, simulated tree on a disk file system)")
-    for cards in CARDS:
-        with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory) / "node"
-            SimulatedNode.create(root, NodeSpec(fpga=[FpgaSpec(cards=cards, numa_nodes=2)]))
-            _time(root, "cards", cards)
-            calls = _system_calls(root, "intel_fpga", cards)
-            if calls is not None:
-                compared = f"{calls / PEER_SYSTEM_CALLS:.2f}x the peer's"
-                figure(f"{cards} cards, system calls a card", f"{calls:.1f}", "<= 60", compared)
-    peer = f"{PEER_MILLISECONDS} ms and {PEER_SYSTEM_CALLS} calls a card"
-    print(f"  (the Go peer, as published for another 2-core machine: {peer})")
+    for subject in SUBJECTS:
+        headline(f"scan of {subject.title} (simulated tree on a disk file system)")
+        for number in subject.numbers:
+            with tempfile.TemporaryDirectory() as directory:
+                _measure(subject, number, Path(directory) / "node")
+    headline("scans of many FPGA cards")
     _first_scan_calls()
     with herds.directory() as memory:
         _rescan(SimulatedNode.create(memory / "node", NodeSpec(fpga=[FpgaSpec(cards=MANY_CARDS)])).root)
-    headline(
-        "scan of NVIDIA GPUs without NVML (4 below each switch, 2 NUMA nodes, simulated tree on a disk file system)"
-    )
-    for gpus in GPUS:
-        with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory) / "node"
-            gpu = NvidiaSpec(gpus=gpus, numa_nodes=2, gpus_a_switch=4)
-            SimulatedNode.create(root, NodeSpec(nvidia=gpu))
-            _time(root, "GPUs", gpus, "nvidia")
-            calls = _system_calls(root, "nvidia", gpus)
-            if calls is not None:
-                figure(f"{gpus} GPUs, system calls a GPU", f"{calls:.1f}", "<= 60")
     headline("scan of AMD GPUs (simulated tree on a disk file system)")
     for name in ("amd-8", "amd-8-cpx"):
         with tempfile.TemporaryDirectory() as directory:
@@ -82,6 +95,16 @@ def main() -> None:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root, "on a disk")
     with herds.directory() as memory:
         _time_generic(SimulatedNode.create(memory / "node", preset("generic")).root, "in memory, as /dev is")
+    headline("scan of the node with everything (simulated tree on a disk file system)")
+    with tempfile.TemporaryDirectory() as directory:
+        _everything(SimulatedNode.create(Path(directory) / "node", preset("everything")).root)
+
+
+def settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
+    """Settings of the scan core for a simulated node with one vendor, or without any."""
+    vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
+    config = Config.model_validate({"vendors": vendors, "generic": generic})
+    return json.dumps(json.loads(config.native_json()) | {"simulated_host": True})
 
 
 def _first_scan_calls() -> None:
@@ -91,7 +114,7 @@ def _first_scan_calls() -> None:
         for cards in FEW_AND_MORE_CARDS:
             with tempfile.TemporaryDirectory() as directory:
                 root = Path(directory) / "node"
-                SimulatedNode.create(root, NodeSpec(fpga=[FpgaSpec(cards=cards, numa_nodes=2)]))
+                SimulatedNode.create(root, _fpga(cards))
                 calls = system_calls.of_scans(root, of_vendors or Config(host_root=root).native_json())
                 first.append(calls[0] if calls else 0)
         few, more = FEW_AND_MORE_CARDS
@@ -102,7 +125,7 @@ def _first_scan_calls() -> None:
 def _as_shipped(section: str, cards: int) -> None:
     """CPU time with every vendor on: the least of several first scans, and of the scans after the third."""
     with herds.directory() as memory:
-        root = SimulatedNode.create(memory / "node", NodeSpec.model_validate({section: [{"cards": cards}]})).root
+        root = SimulatedNode.create(memory / "node", _section(section)(cards)).root
         native_settings = Config(host_root=root).native_json()
         time.sleep(0.1)  # what has just been made is looked at again
         scanners = [Scanner(str(root), native_settings) for _ in range(RESCANS)]
@@ -169,20 +192,38 @@ def _time_generic(root: Path, where: str) -> None:
     figure(f"health poll, {where}", milliseconds(median_seconds(scanner.poll, 50)))
 
 
-def _time(root: Path, what: str, count: int, vendor: str = "intel_fpga") -> None:
-    scanner = Scanner(str(root), settings(vendor))
+def _measure(subject: Subject, number: int, root: Path) -> None:
+    SimulatedNode.create(root, subject.node(number))
+    native_settings = settings(subject.vendor)
+    scanner = Scanner(str(root), native_settings)
     scan = scanner.scan()
-    assert len(scan.devices) == count, scan.problems
+    assert len(scan.devices) == number, scan.problems
     files = sorted({root / path.lstrip("/") for device in scan.devices for path in device.sources.values()})
     attributes = [path for path in files if path.is_file()]
-    took = median_seconds(scanner.scan, 300)
-    floor = median_seconds(lambda: [_read(path) for path in attributes], 300)
-    figure(
-        f"{count} {what}",
-        milliseconds(took),
-        "",
-        f"{took / floor:.2f}x reading its {len(attributes)} attribute files in Python",
-    )
+    took = median_seconds(scanner.scan, 200)
+    floor = median_seconds(lambda: [_read(path) for path in attributes], 200)
+    against = f"{took / floor:.2f}x reading its {len(attributes)} attribute files in Python"
+    if peer := subject.peer.get(number):
+        against += f"; {took * 1000 / peer:.2f}x the Go plugin's {peer} ms on another machine"
+    figure(f"{number} {subject.vendor}", milliseconds(took), "", against)
+    calls = system_calls.of_scans(root, native_settings)
+    shown = "no strace" if calls is None else f"{calls[1] / number:.1f}"
+    figure(f"{number} {subject.vendor}, system calls a card", shown, subject.calls_aim)
+
+
+def _everything(root: Path) -> None:
+    native_settings = Config(host_root=root).native_json()
+    scanner = Scanner(str(root), native_settings)
+    devices = len(scanner.scan().devices)
+    alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, 100) for vendor in Vendors.model_fields)
+    took = median_seconds(scanner.scan, 100)
+    against = f"{took / alone:.2f}x each vendor alone, summed"
+    figure(f"{devices} devices of {len(Vendors.model_fields)} vendors", milliseconds(took), "", against)
+    figure("health poll", milliseconds(median_seconds(scanner.poll, 100)))
+    calls = system_calls.of_scans(root, native_settings)
+    if calls is not None:
+        figure("system calls of the first scan", f"{calls[0]}")
+        figure("system calls a device of each further scan", f"{calls[1] / devices:.1f}")
 
 
 def _read(path: Path) -> bytes:
@@ -190,14 +231,6 @@ def _read(path: Path) -> bytes:
     content = os.pread(descriptor, 4096, 0)
     os.close(descriptor)
     return content
-
-
-def _system_calls(root: Path, vendor: str, count: int) -> float | None:
-    """System calls per device, or None without strace."""
-    calls = system_calls.of_scans(root, settings(vendor))
-    if calls is None:
-        print("  system calls: not counted, strace is not installed")
-    return None if calls is None else calls[1] / count
 
 
 if __name__ == "__main__":

@@ -68,15 +68,19 @@ class GoKubelet:
 
     async def allocate(self) -> list[float]:
         """Call Allocate once for each resource, for its first device; returns what each took, in seconds."""
+        return [await self._answer("allocate", "allocated", resource) for resource in list(self.devices)]
+
+    async def prefer(self, size: int) -> float:
+        """Call GetPreferredAllocation for so many of all devices of the first resource; 0.0 where none is offered."""
+        return await self._answer("prefer", "preferred", next(iter(self.devices)), str(size))
+
+    async def _answer(self, call: str, kind: str, resource: str, *more: str) -> float:
         assert self._process.stdin is not None
-        took = []
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            for resource in list(self.devices):
-                self._process.stdin.write(f"allocate {resource}\n".encode())
-                while (event := await self._event())["kind"] != "allocated" or event["resource"] != resource:
-                    pass
-                took.append(float(event["seconds"]))
-        return took
+            self._process.stdin.write(f"{' '.join((call, resource, *more))}\n".encode())
+            while (event := await self._event())["kind"] != kind or event["resource"] != resource:
+                pass
+            return float(event.get("seconds", 0.0))
 
     async def _event(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -116,7 +120,7 @@ def go_program(name: str) -> Path:
     if go is None:
         raise RuntimeError("NOT MEASURED: needs Go, for a kubelet, and a plugin, that are other programs")
     program = Path(__file__).parents[1] / ".tools/benches" / name
-    command = [go, "build", "-mod=readonly", "-o", program, "." if name == "kubelet" else f"./{name}"]
+    command = [go, "build", "-mod=readonly", "-o", str(program), "." if name == "kubelet" else f"./{name}"]
     subprocess.run(command, cwd=Path(__file__).with_name("kubelet"), check=True)
     return program
 

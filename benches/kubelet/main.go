@@ -4,8 +4,8 @@
 //	kubelet KUBELET_DIR
 //
 // It prints one JSON object a line: {"kind": "list", "resource": NAME, "devices": COUNT} for each list that a plugin sends,
-// {"kind": "allocated", "resource": NAME, "seconds": TIME} for each answer to Allocate. A line `allocate NAME` on stdin calls Allocate for the
-// first device of the resource. It ends with stdin.
+// {"kind": "allocated" or "preferred", "resource": NAME, "seconds": TIME} for each answer. On stdin, a line `allocate NAME` calls Allocate for the
+// first device of the resource, `prefer NAME SIZE` GetPreferredAllocation of so many of all; 0 seconds: the plugin offers none. It ends with stdin.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type event struct {
 
 type resource struct {
 	plugin  deviceplugin.DevicePluginClient
+	prefers bool
 	devices []string
 }
 
@@ -66,8 +68,13 @@ func main() {
 	served.say(event{Kind: "ready"})
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		if name, found := strings.CutPrefix(lines.Text(), "allocate "); found {
-			served.allocate(name)
+		switch words := strings.Fields(lines.Text()); {
+		case len(words) == 2 && words[0] == "allocate":
+			served.allocate(words[1])
+		case len(words) == 3 && words[0] == "prefer":
+			served.prefer(words[1], words[2])
+		default:
+			fail(fmt.Errorf("not a command: %q", lines.Text()))
 		}
 	}
 }
@@ -98,7 +105,8 @@ func (k *kubelet) watch(name, socket string) {
 	}
 	defer connection.Close()
 	plugin := deviceplugin.NewDevicePluginClient(connection)
-	if _, err := plugin.GetDevicePluginOptions(context.Background(), &deviceplugin.Empty{}); err != nil {
+	options, err := plugin.GetDevicePluginOptions(context.Background(), &deviceplugin.Empty{})
+	if err != nil {
 		return // the plugin has ended
 	}
 	stream, err := plugin.ListAndWatch(context.Background(), &deviceplugin.Empty{})
@@ -115,19 +123,44 @@ func (k *kubelet) watch(name, socket string) {
 			devices = append(devices, device.ID)
 		}
 		k.mutex.Lock()
-		k.resources[name] = &resource{plugin: plugin, devices: devices}
+		k.resources[name] = &resource{plugin: plugin, prefers: options.GetPreferredAllocationAvailable, devices: devices}
 		k.mutex.Unlock()
 		k.say(event{Kind: "list", Resource: name, Devices: len(devices)})
 	}
 }
 
-func (k *kubelet) allocate(name string) {
+func (k *kubelet) known(name string) *resource {
 	k.mutex.Lock()
+	defer k.mutex.Unlock()
 	of := k.resources[name]
-	k.mutex.Unlock()
 	if of == nil || len(of.devices) == 0 {
 		fail(fmt.Errorf("no device of %q is known", name))
 	}
+	return of
+}
+
+func (k *kubelet) prefer(name, text string) {
+	of := k.known(name)
+	size, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		fail(err)
+	}
+	if !of.prefers {
+		k.say(event{Kind: "preferred", Resource: name})
+		return
+	}
+	request := &deviceplugin.PreferredAllocationRequest{ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{
+		{AvailableDeviceIDs: of.devices, AllocationSize: int32(size)},
+	}}
+	began := time.Now()
+	if _, err := of.plugin.GetPreferredAllocation(context.Background(), request); err != nil {
+		fail(fmt.Errorf("GetPreferredAllocation of %s: %w", name, err))
+	}
+	k.say(event{Kind: "preferred", Resource: name, Seconds: time.Since(began).Seconds()})
+}
+
+func (k *kubelet) allocate(name string) {
+	of := k.known(name)
 	request := &deviceplugin.AllocateRequest{
 		ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: of.devices[:1]}},
 	}
