@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import socket
 import time
@@ -10,7 +11,9 @@ import grpc
 import pytest
 from plugin_host import KEY, RESOURCE, device, eventually
 
-from devherd import spool
+from devherd import counters, spool
+from devherd.device_plugin.state import State
+from devherd.history import History
 from devherd.kubelet import endpoint
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
@@ -262,6 +265,30 @@ def test_nothing_is_written_while_nothing_is_counted(host):
     before = path.stat()
     time.sleep(2.5)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_process_that_rests_is_woken_by_what_it_has_to_write(tmp_path):
+    """It has no beat each second any more that would write; what could not be written stays to be written."""
+    history = History(tmp_path / "history", "resource")
+    state = State(tmp_path / "state/current.pb", RESOURCE, history)
+    state.keep()
+    for happens in (
+        lambda: history.note("allocation", "held by pod a/b"),
+        lambda: state.counters.add(counters.ALLOCATIONS, RESOURCE),
+        lambda: state.counters.observe(counters.ALLOCATION_DURATION, 0.1, RESOURCE),
+    ):
+        assert not state.news.is_set()
+        happens()
+        assert state.news.is_set()
+        state.keep()
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "state").touch()
+    state.counters.add(counters.ALLOCATIONS, RESOURCE)
+    state.keep()
+    assert state.news.is_set()
+    (tmp_path / "state").unlink()
+    state.keep()
+    assert not state.news.is_set()
 
 
 def test_a_full_disk_costs_neither_registration_nor_counts(host):

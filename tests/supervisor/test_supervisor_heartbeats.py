@@ -1,6 +1,7 @@
 """Slots for heartbeats: one for each child, however many there are."""
 
 import os
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -35,6 +36,21 @@ def test_a_slot_given_back_is_given_out_again_without_its_last_beat():
 
     assert (heartbeats.free, heartbeats.claim(), heartbeats.last_beat(slot)) == (2, slot, 0.0)
     assert heartbeats.free == 1
+
+
+def test_a_process_that_rests_is_not_silent_until_its_rest_is_over():
+    """A resource's process without work beats each five seconds; the limit of ten counts from then on."""
+    heartbeats = Heartbeats(2)
+    slot = heartbeats.claim()
+    heartbeats.beat(slot, rest_seconds=5)
+    assert heartbeats.last_beat(slot) <= time.monotonic()
+    assert heartbeats.silence_seconds(slot) < 0
+
+    heartbeats.beat(slot)
+    assert heartbeats.silence_seconds(slot) >= 0
+    heartbeats.beat(slot, rest_seconds=5)
+    heartbeats.release(slot)
+    assert heartbeats.rest_seconds(heartbeats.claim()) == 0
 
 
 def test_a_program_outside_the_instance_reads_the_heartbeats_by_the_supervisors_descriptor():
