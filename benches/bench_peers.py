@@ -32,7 +32,7 @@ MANY = 200
 CALLS, CALLS_A_SIZE = 300, 30
 SIZES = range(1, 9)
 SETTLE_SECONDS = 16.0
-"""devherd looks more often for ten seconds after an event."""
+"""devherd looks more often for ten seconds after an event, and processes of its start have ended by then."""
 IDLE_SECONDS = 15.0
 PEERS = os.environ.get("DEVHERD_BENCH_PLUGINS", "")
 BARE = Path(__file__).with_name("bare_plugin.py")
@@ -109,8 +109,8 @@ class Subject:
         sizes = [size for size in SIZES if size <= next(iter(kubelet.devices.values()))]
         prefer = {size: [await kubelet.prefer(size) for _ in range(CALLS_A_SIZE)] for size in sizes}
         self.prefer = {size: median for size, times in prefer.items() if (median := statistics.median(times))}
-        self.memory = sum(each.total for each in memory_of(_with_children(pid)))
         await asyncio.sleep(SETTLE_SECONDS)
+        self.memory = sum(each.total for each in memory_of(_with_children(pid)))
         before = {each: (cpu_seconds(each), wake_ups(each)) for each in _with_children(pid)}
         await asyncio.sleep(IDLE_SECONDS)
         lasting = before.keys() & _with_children(pid)
