@@ -26,13 +26,13 @@ def wrong_time():
         return right_time()
 
 
-def beat_or_raise(self):
+def beat_or_raise(self, rest_seconds=0):
     """Every child beats in its main loop: what is raised here is raised in its midst."""
     order = directory / f"raise-{self.name}"
     if order.exists():
         order.unlink()
         raise RuntimeError("thrown by a test")
-    beat(self)
+    beat(self, rest_seconds)
 
 
 def restrict_to_the_rig_too(*, write, **access):

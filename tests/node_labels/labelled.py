@@ -39,5 +39,6 @@ def below(labels: Labels, *prefixes: str) -> dict[str, str]:
 def entry_of(resource_name: str, vendor: str, facts: Mapping[str, Any], number: int = 0, **known: Any) -> Entry:
     """An entry of the inventory whose device is known by nothing but facts."""
     card, device_id = f"c{number}", f"d{number}"
-    device = SimpleNamespace(vendor=vendor, card=card, id=device_id, key=(vendor, card, device_id), facts=facts)
+    known_as = {"vendor": vendor, "card": card, "id": device_id, "key": (vendor, card, device_id)}
+    device = SimpleNamespace(**known_as, facts=facts, attribute=lambda name: getattr(facts.get(name), "text", None))
     return Entry(device, resource_name, **known)

@@ -152,7 +152,7 @@ class Listener:
 
     def was_asked(self) -> bool:
         """True if anybody has connected."""
-        return self._connections.were_there
+        return self._connections.had_one
 
     def stop_accepting(self) -> None:
         """Close the listening sockets, which another process has, too."""

@@ -228,7 +228,7 @@ class Connections:
         self._encryption = encryption or Encryption()
         self._open: set[Connection] = set()
         self._quiet_since = time.monotonic()
-        self.were_there = False
+        self.had_one = False
         """True after the first."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -237,7 +237,7 @@ class Connections:
         context = None if connection.client.is_local else self._encryption.context
         self._make_room_for(connection, self._open, MOST_CONNECTIONS, MOST_OF_A_CLIENT)
         self._open.add(connection)
-        self.were_there = True
+        self.had_one = True
         try:
             if context is not None:
                 await self._greet(connection, context)

@@ -19,7 +19,7 @@ from devherd.supervisor import fork
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
 from devherd.supervisor.sandbox import Access, Sandbox, make_directories
-from devherd.supervisor.sleep import Doorbell, Keeper
+from devherd.supervisor.sleep import Keeper, WakingSocket
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Process(Subprocess):
 
     def __init__(self, config: ChildConfig) -> None:
         super().__init__(config)
-        self.dispatchers: dict[int, Output | Doorbell] = {}
+        self.dispatchers: dict[int, Output | WakingSocket] = {}
         self.pipes: dict[str, Any] = {}
         self.slot: int = config.options.heartbeats.claim()
         self.restarts: Counter[str] = Counter()
@@ -117,8 +117,8 @@ class Process(Subprocess):
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
-        self._is_rung_for = False
-        self._spawned_at = self._start_at = self._kill_at = self._well_since = self._opens_at = 0.0
+        self._is_woken_by_connection = False
+        self._spawned_at = self._start_at = self._kill_at = self._well_since = self._wakes_from = 0.0
         self._dead_by = NEVER
 
     def get_execv_args(self) -> tuple[str, list[str]]:
@@ -196,7 +196,7 @@ class Process(Subprocess):
     def finish(self, pid: int, sts: int) -> None:
         """Handle the end of the child; called after it was reaped."""
         outputs = list(self.dispatchers.values())
-        is_rung_for, self._is_rung_for = self._is_rung_for, False
+        by_connection, self._is_woken_by_connection = self._is_woken_by_connection, False
         is_wanted = self.killing or self.config.options.mood != SupervisorStates.RUNNING
         self._cause = self._cause_of(sts)
         self.last_exit = self._exit_text(sts)
@@ -209,35 +209,37 @@ class Process(Subprocess):
             self._failures = 0
             self._backoff.reset()
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")
-        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (doors := self._keeper.take()):
-            self._sleep(doors, is_rung_for)
+        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (listening := self._keeper.take()):
+            self._sleep(listening, by_connection)
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
 
-    def _sleep(self, doors: list[int], is_rung_for: bool) -> None:
+    def _sleep(self, listening: list[int], by_connection: bool) -> None:
         """Wait for a connection at one of these sockets: for the next only after a while if the last was not answered.
 
         Otherwise a child that was taken over could have itself started without a pause.
         """
         self._cause = self.last_exit = ""
         self.is_asleep = True
-        is_hasty = is_rung_for and time.monotonic() - self._spawned_at < LEAST_AWAKE_SECONDS
+        is_hasty = by_connection and time.monotonic() - self._spawned_at < LEAST_AWAKE_SECONDS
         delay = self._delay() if is_hasty else 0.0
-        self._opens_at = time.monotonic() + delay
-        self.dispatchers = {door: Doorbell(self._ring, self._opens_at) for door in doors}
+        self._wakes_from = time.monotonic() + delay
+        self.dispatchers = {
+            descriptor: WakingSocket(self._wake_by_connection, self._wakes_from) for descriptor in listening
+        }
         self.change_state(ProcessStates.RUNNING)
         self.note(f"{self.config.child_name} sleeps until the next connection")
         if delay:
             self.note(f"{self.config.child_name} slept without an answer; next start in {delay:.1f} s", logging.WARNING)
 
-    def _ring(self) -> None:
-        self.wake(is_rung_for=True)
+    def _wake_by_connection(self) -> None:
+        self.wake(by_connection=True)
 
-    def wake(self, *, is_rung_for: bool = False) -> None:
-        """Start a child that sleeps; `is_rung_for`: because of a connection."""
+    def wake(self, *, by_connection: bool = False) -> None:
+        """Start a child that sleeps; `by_connection`: because of a connection."""
         if self.is_asleep:
-            self._is_rung_for = is_rung_for
+            self._is_woken_by_connection = by_connection
             self._stop_polling()
             self.change_state(ProcessStates.EXITED)
             self.spawn()
@@ -254,8 +256,8 @@ class Process(Subprocess):
 
     def _stop_polling(self) -> None:
         self.is_asleep = False
-        for door in self.dispatchers:
-            self.config.options.poller.unregister_readable(door)
+        for descriptor in self.dispatchers:
+            self.config.options.poller.unregister_readable(descriptor)
         self.dispatchers = {}
 
     def note(self, what: str, level: int = logging.INFO) -> None:
@@ -295,8 +297,8 @@ class Process(Subprocess):
             return max(LOOK_FOR_FIRST_BEAT_SECONDS, (now - self._spawned_at) / 4)
         if self.state == ProcessStates.STOPPING:
             return max(0.0, self._kill_at - now)
-        if self.is_asleep and self._opens_at > now:
-            return self._opens_at - now
+        if self.is_asleep and self._wakes_from > now:
+            return self._wakes_from - now
         return max(0.0, self._due_to_start() - now)
 
     def kill(self, sig: int) -> str | None:

@@ -14,16 +14,16 @@ from pathlib import Path
 from devherd.process import hand_sockets, take_sockets
 
 
-class Doorbell:
+class WakingSocket:
     """A listening socket, in the terms of supervisord's loop."""
 
-    def __init__(self, ring: Callable[[], None], opens_at: float) -> None:
-        self._ring = ring
-        self._opens_at = opens_at
+    def __init__(self, wake: Callable[[], None], wakes_from: float) -> None:
+        self._wake = wake
+        self._wakes_from = wakes_from
 
     def readable(self) -> bool:
-        """Return True once it may be rung: polled for a connection from then on."""
-        return time.monotonic() >= self._opens_at
+        """Return True once a connection may wake the child: polled from then on."""
+        return time.monotonic() >= self._wakes_from
 
     def writable(self) -> bool:
         """Return False: never polled for writing."""
@@ -31,11 +31,11 @@ class Doorbell:
 
     def handle_read_event(self) -> None:
         """Wake the child."""
-        self._ring()
+        self._wake()
 
     def handle_error(self) -> None:
         """Wake the child: it says what is wrong with its socket."""
-        self._ring()
+        self._wake()
 
     def end(self) -> None:
         """Do nothing: the socket stays with its keeper."""
