@@ -35,7 +35,7 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 """What pods hold from the beginning on: resource, devices, pod."""
 
 LEFT_IN_THE_RUN_DIRECTORY = {
-    "allocatable", "config.json", "counts.pb", "devices.pb", "config-warnings.pb", "facts", "findings", "history",
+    "config.json", "counts.pb", "devices.pb", "config-warnings.pb", "facts", "findings", "history",
     "http", "instance.pb", "kubernetes", "lock", "logs", "offers", "offers.pb", "requests", "reserve", "scan.pb",
     "scanner.pb", "standby.pb", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
