@@ -1,6 +1,7 @@
 """Process `resource:<key>`: serves one resource, one server generation after another, until SIGTERM."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -30,6 +31,8 @@ LONGEST_PAUSE_SECONDS = 30.0
 JITTER = 0.25
 STEADY_SECONDS = 5.0
 """A registration that lasted this long was good: its end is not a failure."""
+SOON_SECONDS = 0.2
+"""From what happens at rest until it is written: not within the kubelet's call."""
 _REPEAT_SECONDS = 300.0  # the same failure is logged again after this time
 NAME_PREFIX = "resource:"
 
@@ -99,17 +102,17 @@ class ResourceChild:
                 self._look()
             if self._state is not None:
                 self._state.keep(restores=looks)
-            if not (rests and self._state is not None and await self._has_rested(self._state)):
-                await asyncio.sleep(BEAT_PERIOD_SECONDS)
+            await self._pause(rests)
 
-    async def _has_rested(self, state: State) -> bool:
-        """Sleep until the next look; False if there is something to do before: soon, but not within the call."""
-        try:
+    async def _pause(self, rests: bool) -> None:
+        """Sleep until the next beat, at rest until the next look or until there is something to write."""
+        if not rests or self._state is None or self._state.news.is_set():  # set: it could not be written just now
+            await asyncio.sleep(BEAT_PERIOD_SECONDS)
+            return
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._look_at - time.monotonic()):
-                await state.news.wait()
-        except TimeoutError:
-            return True
-        return False
+                await self._state.news.wait()
+            await asyncio.sleep(SOON_SECONDS)
 
     def _is_lively(self, watch: Watch) -> bool:
         """True if something happens, or if events are not reported."""

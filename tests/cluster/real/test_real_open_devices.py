@@ -160,7 +160,9 @@ def test_a_container_does_not_start_while_a_program_fails_or_hangs_and_waits_for
     until_refused(cluster, name, f"{PROGRAM} took longer than 4 s: tried")
     program("sleep 2; echo it answers")
     cluster.eventually(lambda: cluster.control_plane.until_running(name), "it runs", PATIENCE_SECONDS)
-    assert f"before the start: {PROGRAM} ended with 0: it answers" in cluster.devherd("events")
+    cluster.eventually(
+        lambda: f"before the start: {PROGRAM} ended with 0: it answers" in cluster.devherd("events"), "its line"
+    )
     assert lever(cluster, name).startswith("/dev/lever")
 
 
@@ -175,4 +177,4 @@ def test_a_container_starts_as_soon_as_the_process_that_has_its_device_open_ends
     holder.stop()
     cluster.control_plane.until_running(name)
     assert "Failed" not in dict(events_of(cluster, name))
-    assert "before the start: waited " in cluster.devherd("events")
+    cluster.eventually(lambda: "before the start: waited " in cluster.devherd("events"), "its line")
