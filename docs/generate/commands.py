@@ -11,10 +11,13 @@ _HEAD = """\
 
 *Generated from the same source as `devherd help COMMAND` and the manual page `devherd.1` by `make docs-pages`.*
 
-`devherd COMMAND [OPTIONS]`. An error is one line on stderr: what failed, why, and what to do.
-`devherd completion bash`, `zsh` or `fish` prints a completion script.
+Every command with its options, as `devherd help COMMAND` and the manual page have them. An error is one line on stderr:
+what failed, why, and what to do.
 
 """
+MOST_EXAMPLES = 8
+"""Of one command on the page."""
+
 _COMMON = """\
 ## Common options
 
@@ -44,7 +47,8 @@ def _section(command: Reference, actions: list[Reference]) -> Iterator[str]:
     common = common_options()
     yield f"\n## devherd {command.name}\n\n"
     yield from _prose(command)
-    yield f"`{command.usage}`\n\n"
+    if command.arguments:
+        yield f"`{command.usage}`\n\n"
     yield from (_item(option) for option in [*command.arguments, *command.options] if option not in common)
     shared = [option for option in command.options if option in common and option.is_common]
     if len(shared) + 1 == len(common):
@@ -54,7 +58,7 @@ def _section(command: Reference, actions: list[Reference]) -> Iterator[str]:
     if of_command := [one for one in actions if one.name.startswith(f"{command.name} ")]:
         yield f"\nActions; `devherd {command.name} ACTION --help` has the options of each:\n\n"
         yield from (f"* `{one.name.removeprefix(command.name).strip()}`: {one.summary}\n" for one in of_command)
-    if command.example:
+    if command.example != f"devherd {command.name}" and command.example not in command.description:
         yield f"\nExample: `{command.example}`\n"
 
 
@@ -63,6 +67,8 @@ def _prose(command: Reference) -> Iterator[str]:
     for paragraph in command.description.split("\n\n"):
         if "\n    " in paragraph:
             yield f"`devherd help {command.name}` lists them.\n\n"
+        elif paragraph.count("\n") >= MOST_EXAMPLES:
+            yield f"`devherd help {command.name}` has examples.\n\n"
         elif paragraph.startswith("  "):
             yield "".join(f"* `{' '.join(line.split())}`\n" for line in paragraph.split("\n")) + "\n"
         else:

@@ -16,22 +16,23 @@ HEAD = """\
 
 *Generated from the models that validate the file by `make docs-pages`.*
 
-devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names, or the one that
-[a node label selects](configuration-by-label.md). It is YAML; every key has a default, and a key without a value has
-its default. With an empty file, or none, every device found is served. Precedence: option, environment variable, file.
-SIGHUP or `devherd reload` loads the file again; an invalid one changes nothing and is reported in the log,
-`devherd status`, the page and `devherd_config_last_reload_successful`.
+Every key of the file. With an empty file, or none, every device found is served as its vendor's plugin would.
 
 | command | does |
 | --- | --- |
-| `devherd config check FILE` | shows errors, settings without effect, and the resulting resources |
-| `devherd config show` | prints the effective configuration and the origin of each value |
 | `devherd config sample` | prints a file to start from, its keys as comments; `--all`: every key |
-| `devherd config schema` | prints the JSON Schema, for editors |
 | `devherd config import FILE` | converts the configuration of another plugin |
+| `devherd config check FILE` | shows errors, settings without effect, and the resulting resources |
+| `devherd reload` | loads the file again, as SIGHUP does |
+| `devherd config show` | prints the effective configuration and the origin of each value |
+| `devherd config schema` | prints the JSON Schema, for editors |
 
-Durations are written like `5s`, `250ms` or `1m30s`. Truth values are `true` and `false`, without quotes. Paths begin
-with `/`.
+The file is `/etc/devherd/config.yaml`, or what `--config` or `DEVHERD_CONFIG` names, or what
+[a node label selects](configuration-by-label.md), in YAML; a key without a value has its default. Precedence: option,
+environment variable, file. An invalid file changes nothing and is reported in the log, `devherd status`, the page and
+`devherd_config_last_reload_successful`.
+
+Durations are written like `5s`, `250ms` or `1m30s`; truth values without quotes; paths begin with `/`.
 
 ## Top level
 """
@@ -46,6 +47,9 @@ errors. `devherd scan --explain` shows the facts of each device of a host.
 
 MORE = {"health.external": "[Programs of your own](health-programs.md) describes their output and limits."}
 """Pages about sections."""
+
+ENABLED = "enabled"
+"""A key that every vendor has; the page has it once."""
 
 AFTER_FACTS = "The form of some facts:\n"
 
@@ -68,7 +72,9 @@ def _section(key: Key, section: type[BaseModel], path: tuple[str, ...], level: i
         yield f"{more}\n"
     if example := EXAMPLES.get(".".join(path)):
         yield f"```yaml\n{example}```\n"
-    rows = [*_rows(section, path)]
+    rows = [(name, row) for name, row in _rows(section, path) if (path[0], name) != ("vendors", ENABLED)]
+    if path == ("vendors",):
+        rows = [(f"VENDOR.{ENABLED}", _enabled(section))]
     if rows:
         yield _table(rows)
     for inner, below in _large(section, path):
@@ -84,6 +90,16 @@ def _rows(section: type[BaseModel], path: tuple[str, ...], above: str = "") -> I
         yield name, key
         if key.section and not issubclass(key.section, Selector):
             yield from _rows(key.section, (*path, key.name), f"{name}[]." if key.is_list else f"{name}.")
+
+
+def _enabled(vendors: type[BaseModel]) -> Key:
+    """The key that is alike for all vendors."""
+    of_vendors = [key for vendor in keys_of(vendors) if vendor.section for key in keys_of(vendor.section)]
+    first, *others = [key for key in of_vendors if key.name == ENABLED]
+    assert all(
+        (each.form, each.default, each.description) == (first.form, first.default, first.description) for each in others
+    )
+    return first
 
 
 def _large(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[Key, tuple[str, ...]]]:
@@ -113,8 +129,13 @@ def _options(name: str) -> str:
 
 def _facts() -> Iterator[str]:
     yield MATCH
-    rows = [("every device", _listed(FACTS_OF_EVERY_DEVICE))]
-    rows += [(f"`{vendor}`", _listed(facts)) for vendor, facts in FACTS_OF_VENDOR.items() if facts]
+    own = {vendor: facts for vendor, facts in FACTS_OF_VENDOR.items() if facts}
+    most = [set(facts) for facts in own.values() if "pci_address" in facts]
+    shared = tuple(fact for fact in next(iter(own.values())) if all(fact in facts for facts in most))
+    rows = [("every device", _listed(FACTS_OF_EVERY_DEVICE)), ("all below but `generic`", _listed(shared))]
+    rows += [
+        (f"`{vendor}`", _listed(tuple(fact for fact in facts if fact not in shared))) for vendor, facts in own.items()
+    ]
     yield table(("vendor", "facts"), rows)
     yield AFTER_FACTS
     yield table(("fact", "looks like"), [(f"`{fact}`", _listed(forms)) for fact, forms in FORMS.items()])

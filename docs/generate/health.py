@@ -1,11 +1,9 @@
 """docs/health.md: what the registry of health sources says, and health.toml."""
 
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tables import table
 
@@ -13,7 +11,7 @@ from devherd._native import Finding, health_sources
 from devherd.health import verdicts
 from devherd.health.held import Held
 from devherd.reasons.kernel_log_rules import Rule, shipped
-from devherd.reasons.registry import MEANINGS, Meaning
+from devherd.reasons.registry import KERNEL_LOG, MEANINGS, NVML, Meaning
 from devherd.reasons.xids import CATALOGUE as XIDS
 from devherd.reasons.xids import XID
 
@@ -21,6 +19,9 @@ HERE = Path(__file__).parent
 UNKNOWN = "what health.toml does not say"
 RECOVER_AFTER = 3
 """The default of `health.recover_after`."""
+
+USUAL_END = f"{RECOVER_AFTER} good polls"
+"""The end of a condition, which the head of the page tells once."""
 
 RESTART = "rebinding its driver, removing and re-adding it, a reboot"
 """The three kinds of evidence that a device was started again, as they are listed together."""
@@ -30,43 +31,47 @@ HEAD = """\
 
 *Generated from the registry of sources by `make docs-pages`.*
 
-Sources check devices. What a source observes is a finding: a reason, the file and the value. Each reason has an
-action: `unhealthy` (the kubelet gives the device to no new pod), `warn` (shown, the device stays Healthy) or `ignore`
-(counted only). Each reason also has its own end. A source that fails makes no device Unhealthy. `health.rules`
-changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows the
-findings of a device, and why they have not ended.
+Every source of health, its reasons, and what ends each. For a device of yours:
 
-`health.sources` switches sources off: `health: {sources: {rdma-errors: false}}`. Those of scans and of operators'
-commands cannot be switched off.
+```sh
+devherd explain GPU-1     # its findings, their evidence, what ends each, and why it has not ended
+```
 
-A poll happens each `health.poll`, by default each second; where nothing is to be read before, and nothing is held
-against a device, up to five seconds later. Not every source reads at every poll:
+What a source observes is a finding: a reason, the file and the value. Its action is **unhealthy** (the kubelet gives
+the device to no new pod), **warn** (shown; the device stays Healthy) or **ignore** (counted only). A source that fails
+makes no device Unhealthy.
+
+| key | changes |
+| --- | --- |
+| [`health.rules`](configuration.md#health-rules) | action, `after` and `hold`, by device, source, reason and value |
+| `health.sources` | switches a source off: `{rdma-errors: false}`; not those of scans and of operators' commands |
+
+**End.** A condition ends after `health.recover_after` good polls, three by default, where nothing else is listed; each
+answer of a vendor's monitor counts as one. "A restart": the driver is bound again, the device is removed and added
+again, or the node reboots.
+
+**When sources read.** A poll happens each `health.poll`, by default each second; where nothing is to be read before,
+and nothing is held against a device, up to five seconds later.
 
 | read | sources |
 | --- | --- |
-| each poll | error registers that can make a device Unhealthy |
+| each poll | error registers that can make a device Unhealthy; files with a finding, until it ends |
 | each fifth poll | states that last for seconds; findings' files and dumps, which inotify and events report as well |
 | each tenth poll | reads that may wake a device or block, that only warn, or that an event reports as well |
 | less often | reads that keep the card's firmware busy |
 | at once | what a kernel event or a record of the kernel log names |
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
-Reads that are not due at each poll are spread over the cards where there are more than 64. A file with a finding is
-read at each poll until the finding ends.
-
-Devices are looked for at each event of the kernel, and each `scan.period`: by default each 30 s where the kernel
-reports what happens to devices and all of them are well, otherwise each 5 s. What an FPGA's port has loaded, which no
-event reports, is read each 5 s in any case.
-
-Conditions end after several good polls, events as listed below. For a vendor's monitor each answer counts as one poll.
-"A restart" is short for: its driver is bound again, the device is removed and added again, or the node reboots.
+Reads that are not due at each poll are spread over the cards where there are more than 64. Devices are looked for at
+each event of the kernel and each [`scan.period`](configuration.md#scan); what an FPGA's port has loaded, which no event
+reports, is read each 5 s.
 """
 
 XIDS_HEAD = """\
 ## Xids
 
-Names from NVIDIA's [catalogue](https://docs.nvidia.com/deploy/xid-errors/). [`nvml`](#nvml) and
-[`kernel-log`](#kernel-log) have the action of each.
+Actions, ends, and names from NVIDIA's [catalogue](https://docs.nvidia.com/deploy/xid-errors/). Any other Xid is a
+warning that ends likewise. [`health.xid`](configuration.md#health-xid) changes the action of a code.
 """
 
 AFTER_SOURCES = """\
@@ -103,7 +108,7 @@ def page() -> str:
         _rules(shipped()),
     ]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
-    parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
+    parts += [_ways(data["way"]), "By reason:\n", _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
 
 
@@ -123,17 +128,30 @@ def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[
 def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
     rows = []
     for reason, meaning in meanings.items():
-        rows.append((f"`{reason}`", *_row(source, reason, meaning)))
+        action, when, end = _row(source, reason, meaning)
+        rows.append((f"`{reason}`", action, f"{when}; [by code](#xids)" if reason == XID else when, end))
+        if reason == XID:
+            continue
         for values, one in _by_meaning(meaning.by_value):
-            shown = replace(one, threshold="it is one of [these Xids](#xids)") if reason == XID else one
-            rows.append((f"`{reason}` ({values})", *_row(source, reason, shown)))
-    return "".join(f"* {shown}: **{action}** when {when}. End: {end}.\n" for shown, action, when, end in rows)
+            rows.append((f"`{reason}` ({values})", *_row(source, reason, one)))
+    return "".join(
+        f"* {shown}: **{action}** when {when}." + (f" End: {end}.\n" if end != USUAL_END else "\n")
+        for shown, action, when, end in rows
+    )
 
 
 def _xids() -> str:
-    """The names in NVIDIA's catalogue, by code."""
-    names = "; ".join(f"{code} `{xid.name}`" for code, xid in sorted(XIDS.items()))
-    return f"{textwrap.fill(names, 118, break_long_words=False, break_on_hyphens=False)}.\n"
+    """Each code of NVIDIA's catalogue with its name, those that do the same together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for code, xid in sorted(XIDS.items()):
+        does = [_row(source, XID, MEANINGS[source, XID].by_value[str(code)]) for source in (KERNEL_LOG, NVML)]
+        (action, _, end), (by_nvml, _, end_by_nvml) = does
+        if does[0] != does[1]:
+            action = f"{action}; {by_nvml} by NVML, which does not say whether it is fatal"
+            end = f"{end}; by NVML {end_by_nvml}"
+        alike.setdefault((action, end), []).append(f"{code} `{xid.name}`")
+    rows = sorted(((action, end, ", ".join(codes)) for (action, end), codes in alike.items()), reverse=True)
+    return table(("action", "end", "Xids"), rows)
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
@@ -157,6 +175,10 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
         .replace(" in a row", "")
         .replace(RESTART, "a restart")
         .replace(RESTART.replace(", a", " or a"), "a restart")
+        .replace(
+            "its driver's message that it needs no recovery, its driver's answer that",
+            "its driver's message or answer that",
+        )
     )
     return meaning.action, f"{meaning.threshold}{after}{new}", end
 
@@ -188,6 +210,5 @@ def _ways(ways: Iterable[Mapping[str, str]]) -> str:
     return table(("", "takes out of use", "returns it", "when its source fails"), rows)
 
 
-def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
-    cells = [(f"`{row['reason']}`", row["plugin"], row["gpud"], row["nvsentinel"]) for row in rows]
-    return table(("reason", "the vendor's plugin", "gpud", "NVSentinel"), cells)
+def _elsewhere(by_reason: Mapping[str, str]) -> str:
+    return "".join(f"* `{reason}`. {others}\n" for reason, others in by_reason.items())

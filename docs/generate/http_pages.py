@@ -19,15 +19,17 @@ HEAD = """\
 
 *Generated from `/api/v1/openapi.json` by `make docs-pages`.*
 
-The exporter serves at `--listen`: `ADDRESS:PORT` (`:9478` for all addresses, `[::1]:9478` for IPv6), `unix:/PATH` for a
-Unix socket, or several of these, separated by commas; empty switches HTTP off. Only GET and HEAD are answered: nothing
-can be changed over HTTP.
+Status page, metrics, probes and inventory of a node. Only GET and HEAD are answered: nothing can be changed over HTTP.
 
 ```sh
 curl http://127.0.0.1:9478/readyz
 curl 'http://127.0.0.1:9478/api/v1/inventory?resource=nvidia.com/*'
 curl --unix-socket /run/devherd-http/http.sock http://devherd/metrics
 ```
+
+`--listen` sets the addresses: `ADDRESS:PORT` (`:9478` for all, `[::1]:9478` for IPv6), `unix:/PATH` for a Unix socket,
+or several of these, separated by commas; empty switches HTTP off.
+[Protect them](#tls-passwords-and-client-certificates).
 """
 
 STATUSES = """\
@@ -55,16 +57,18 @@ basic_auth_users:
   prometheus: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG   # htpasswd -nBC 10 prometheus
 ```
 
-* The file is read at the start and at each reload (SIGHUP); if it is invalid, the previous one stays in force. New
-  certificates are used within a second, without a reload. Without a usable certificate, TCP is not served: a process
-  that runs keeps the last good one, one that was asleep (`exporter: {sleep_after: …}`) has none and refuses connections
-  until the files are right.
-* `/healthz` and `/readyz` need neither password nor certificate, because the kubelet's probes cannot send them. Other
-  requests without a required certificate get 403.
+* The file is read at the start and at each reload; if it is invalid, the previous one stays in force. New certificates
+  are used within a second, without a reload.
+* Without a usable certificate TCP is not served. A process that runs keeps the last good one; one that was asleep
+  (`exporter: {sleep_after: …}`) has none and refuses connections until the files are right.
+* `/healthz` and `/readyz` need neither password nor certificate, for the kubelet's probes. Other requests without a
+  required certificate get 403.
 * Unix sockets have neither TLS nor a password. Their mode is 0660; their group is that of their directory if it has the
   setgid bit. Use a separate directory: the exporter may remove files in it.
 * A correct password is remembered; one password is checked at a time for each address.
 """
+
+MOST_PLAIN_KEYS = 3
 
 LIMITS = """\
 ## Limits
@@ -99,42 +103,60 @@ def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     answers = {status: answer for status, answer in operation["responses"].items() if "$ref" not in answer}
     yield table(
         ("status", "when", "type"),
-        ((status, each["description"], _types(each.get("content", ()))) for status, each in answers.items()),
+        ((status, _when(each), _types(each.get("content", ()))) for status, each in answers.items()),
     )
-    for status, answer in answers.items():
-        for kind, content in answer.get("content", {}).items():
-            if "example" in content:
-                yield _example(status, kind, content["example"])
+    yield from (_example(text) for answer in answers.values() for text in _examples(answer) if "\n" in text)
+
+
+def _when(answer: Mapping[str, Any]) -> str:
+    """What a status means; an answer of one line is shown with it."""
+    short = [text for text in _examples(answer) if "\n" not in text]
+    return f"{answer['description'].rstrip('.')}: `{short[0]}`" if short else str(answer["description"])
+
+
+def _examples(answer: Mapping[str, Any]) -> Iterator[str]:
+    for kind, content in answer.get("content", {}).items():
+        if "example" in content:
+            is_json = kind == "application/json"
+            example = content["example"]
+            yield json.dumps(example, indent=2, ensure_ascii=False) if is_json else example.rstrip("\n")
 
 
 def _types(content: Iterable[str]) -> str:
     return ", ".join(f"`{kind}`" for kind in content)
 
 
-def _example(status: str, kind: str, example: Any) -> str:
-    is_json = kind == "application/json"
-    text = json.dumps(example, indent=2, ensure_ascii=False) if is_json else example.rstrip("\n")
-    return f"{status}:\n\n```{'json' if is_json else 'text'}\n{text}\n```\n"
+def _example(text: str) -> str:
+    return f"```{'json' if text.startswith('{') else 'text'}\n{text}\n```\n"
 
 
 def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in schemas.items():
+        if _is_plain(schema):
+            continue
         yield f"### {name}\n\n{schema['description']}\n"
         keys = schema["properties"].items()
-        yield table(
-            ("key", "type", "means"), ((f"`{key}`", _type(each), each.get("description", "")) for key, each in keys)
-        )
+        rows = ((f"`{key}`", _type(each, schemas), each.get("description", "")) for key, each in keys)
+        yield table(("key", "type", "means"), rows)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    """Whether the names of its keys say enough: it is told where it is used."""
+    keys = schema["properties"].values()
+    return sum("description" in key for key in keys) <= 1 and len(keys) <= MOST_PLAIN_KEYS
+
+
+def _type(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return str(schema["$ref"].rpartition("/")[2])
+        name = str(schema["$ref"].rpartition("/")[2])
+        keys = schemas[name]["properties"]
+        return f"objects of {', '.join(f'`{key}`' for key in keys)}" if _is_plain(schemas[name]) else name
     if "anyOf" in schema:
-        return " or ".join(map(_type, schema["anyOf"]))
+        return " or ".join(_type(one, schemas) for one in schema["anyOf"])
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    said = [f"list of {_type(schema['items'])}" if kind == "array" else kind for kind in kinds]
+    said = [f"list of {_type(schema['items'], schemas)}" if kind == "array" else kind for kind in kinds]
     return " or ".join("object of strings" if kind == "object" else kind for kind in said)
 
 

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tables import table
 
@@ -21,20 +21,29 @@ HEAD = """\
 
 *Generated from what the exporter declares by `make docs-pages`.*
 
-The exporter serves them at `/metrics`, as Prometheus' text or OpenMetrics, compressed if the scraper accepts it.
-Gauges are read at each scrape. Counters continue after a restart, unless the table says otherwise. Series end with
-their device or resource. `?name[]=devherd_devices` selects samples by name.
+Every series of [`/metrics`](http.md#metrics); [examples](#examples) of queries are at the end.
+[Prometheus](install.md#prometheus) has alerts, a dashboard and the scrape configuration, which sets the label `node`
+and needs `honor_labels`; [Runbooks](runbooks.md) has what to do about each alert.
+
+```sh
+curl --silent --fail 'http://127.0.0.1:9478/metrics?name[]=devherd_devices'
+```
 
 `resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it: the labels of the
-kubelet's own metrics. A scrape sets the label `node`, and needs `honor_labels`: [Prometheus](install.md#prometheus) has
-the scrape configuration, alerts and a dashboard, [Runbooks](runbooks.md) what to do about each alert.
+kubelet's own metrics. Gauges are read at each scrape. Counters continue after a restart, unless the table says
+otherwise. Series end with their device or resource.
 """
 
 SETTINGS = """\
 ## What `exporter.device_metrics` keeps
 
-With `faults` the series of a device begin with its first finding: rates and increases miss that change, and
-`DeviceFlapping` fires one change later. With `none` no alert about a single device fires.
+`all` and `physical` keep every metric above. Of those with the label `device_id` the others keep:
+"""
+
+WITHOUT = """\
+With `faults` the series of a device begin with its first finding: rates and increases miss that change,
+`DeviceFlapping` fires one change later, and `DeviceHeldElsewhere` never. With `none` no alert about a single device
+fires but `DeviceLost`.
 """
 
 EXAMPLES = "## Examples\n"
@@ -47,7 +56,7 @@ def page() -> str:
     if sorted(described) != sorted(METRICS):
         raise ValueError(f"metrics.toml and the program differ: {', '.join(sorted({*described} ^ METRICS.keys()))}")
     groups = [part for group in data["group"] for part in _group(group)]
-    return "\n".join([HEAD, *groups, SETTINGS, _settings(), EXAMPLES, *_examples(data["example"])])
+    return "\n".join([HEAD, *groups, SETTINGS, _settings(), WITHOUT, EXAMPLES, *_examples(data["example"])])
 
 
 METRICS = {each.name: each for each in (*ALL, *counters.BY_RESOURCE_CHILDREN, *counters.BY_THE_SCANNER)}
@@ -57,16 +66,20 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {group['title']}\n"
     if "text" in group:
         yield f"{group['text'].strip()}\n"
+    if group.get("names_say_enough"):
+        yield f"{', '.join(f'`{_sample_name(name)}`' for name in group['series'])}.\n"
+        return
     rows = [
         (f"`{_sample_name(name)}`", _type(name), ", ".join(METRICS[name].labels) or "none", METRICS[name].help, series)
         for name, series in group["series"].items()
     ]
     yield table(("metric", "type", "labels", "value", "series exist"), rows)
+    of_bounds: dict[str, list[str]] = {}
     for name in group["series"]:
         metric = METRICS[name]
         if isinstance(metric, Histogram):
-            bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
-            yield f"Buckets of `{name}`: {bounds} seconds.\n"
+            of_bounds.setdefault(", ".join(f"{bound:g}" for bound in metric.buckets), []).append(f"`{name}`")
+    yield from (f"Buckets of {' and '.join(names)}: {bounds} seconds.\n" for bounds, names in of_bounds.items())
 
 
 def _type(name: str) -> str:
@@ -81,14 +94,14 @@ def _sample_name(name: str) -> str:
 
 
 def _settings() -> str:
-    settings: tuple[DeviceMetrics, ...] = get_args(DeviceMetrics)
-    kept = {setting: _kept(setting) for setting in settings}
-    rows = [
-        (f"`{_sample_name(name)}`", *("yes" if name in kept[setting] else "" for setting in settings))
-        for name in METRICS
-        if any(name in names for names in kept.values())
-    ]
-    return table(("metric", *(f"`{setting}`" for setting in settings)), rows)
+    """What the settings that leave something out keep."""
+    of_devices = [name for name, metric in METRICS.items() if "device_id" in metric.labels]
+    settings: tuple[DeviceMetrics, ...] = ("faults", "none")
+    kept = {
+        setting: ", ".join(f"`{_sample_name(name)}`" for name in of_devices if name in _kept(setting))
+        for setting in settings
+    }
+    return "".join(f"* `{setting}`: {names}.\n" for setting, names in kept.items())
 
 
 def _kept(setting: DeviceMetrics) -> set[str]:

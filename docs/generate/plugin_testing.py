@@ -29,13 +29,15 @@ def _checks() -> str:
 
 
 def _keys() -> str:
-    """What each action prints, from plugin_testing.toml."""
+    """What each action prints, from plugin_testing.toml; a key without a meaning belongs to the one before it."""
     actions = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    rows = (
-        (f"`{action}`" if number == 0 else "", f"`{key}`", meaning)
-        for action, keys in actions.items()
-        for number, (key, meaning) in enumerate(keys.items())
-    )
+    rows: list[tuple[str, str, str]] = []
+    for action, keys in actions.items():
+        for number, (key, meaning) in enumerate(keys.items()):
+            if meaning:
+                rows.append((f"`{action}`" if number == 0 else "", f"`{key}`", meaning))
+            else:
+                rows[-1] = (rows[-1][0], f"{rows[-1][1]}, `{key}`", rows[-1][2])
     return table(("action", "key", "means"), rows)
 
 
