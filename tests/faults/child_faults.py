@@ -64,7 +64,7 @@ async def child_raises(trial: Trial) -> None:
     await trial.until_logged("thrown by a test")
 
 
-@row("it goes on by itself when there are some again", registers=ALL, replaces=(), in_a_row=2)
+@row("it goes on by itself when there are some again", registers=ALL, replaces=(), in_a_row=2, short=2)
 async def child_out_of_file_descriptors(trial: Trial) -> None:
     """A resource child may open no more files while the kubelet restarts; up to 2 s later it may."""
     pid = trial.pid(CODEC)

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import grpc.aio
+
 from devherd import log as logs
 from devherd import spool
 from devherd.backoff import Backoff
@@ -17,7 +19,7 @@ from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
 from devherd.history import History
 from devherd.kubelet import endpoint
-from devherd.kubelet.endpoint import Endpoint, Identity, prefix
+from devherd.kubelet.endpoint import Endpoint, Identity, prefix, target
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import Kubelet
 from devherd.process import BEAT_PERIOD_SECONDS, LIVELY_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
@@ -39,7 +41,13 @@ NAME_PREFIX = "resource:"
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until it has outgrown its sandbox."""
-    return asyncio.run(ResourceChild(child).run())
+    return asyncio.run(_run(child))
+
+
+async def _run(child: Child) -> int:
+    # Never used: gRPC without a channel or server ends, and aborts the process if it cannot open a file to begin again.
+    async with grpc.aio.insecure_channel(target(child.settings.kubelet_socket)):
+        return await ResourceChild(child).run()
 
 
 class ResourceChild:
