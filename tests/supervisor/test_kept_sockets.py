@@ -1,10 +1,14 @@
 """The listening sockets of a child that sleeps: what the supervisor takes from it, and what it removes for it."""
 
 import os
+import re
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from instance import until
 
 from devherd.process import hand_sockets, take_sockets
 from devherd.supervisor.sleep import Keeper
@@ -67,3 +71,57 @@ def test_only_unix_sockets_in_the_childs_own_directories_are_removed(tmp_path):
     assert (foreign / "kubelet.sock").exists()
     for each in (child, *listening):
         each.close()
+
+
+def about_to_sleep(instance):
+    """An exporter that has handed its sockets over, and still runs."""
+    instance.order("doze.exporter")
+    instance.order("linger.exporter")
+    instance.start()
+    until(lambda: "exporter is about to sleep" in instance.stderr(), "the hand-over")
+
+
+def knocks(instance):
+    """Whether somebody listens at its door."""
+    with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+        client.connect(str(instance.settings.run_dir / "door"))
+        return True
+    return False
+
+
+def test_a_child_that_is_stopped_as_it_is_about_to_sleep_gives_its_address_free(instance):
+    """Its sockets are on their way to the supervisor."""
+    about_to_sleep(instance)
+    assert knocks(instance)
+    assert instance.ctl("stop", "exporter") == "exporter: stopped\n"
+    assert not knocks(instance)
+
+
+def test_a_reload_reaches_a_child_that_is_about_to_sleep(instance):
+    """It would keep the addresses of the old configuration, until somebody connects to one of them."""
+    about_to_sleep(instance)
+    pid = int(re.search(r"exporter started, process (\d+)", instance.stderr())[1])
+    instance.process.send_signal(signal.SIGHUP)
+    pending = re.compile(r"^ShdPnd:\s*0*1$", re.MULTILINE)  # bit 0: SIGHUP
+    until(lambda: pending.search(Path(f"/proc/{pid}/status").read_text()), "the signal")
+    for order in ("doze", "linger"):
+        instance.orders.joinpath(f"{order}.exporter").unlink()
+    until(lambda: (child := instance.children().get("exporter")) and child.pid not in (0, pid), "another process")
+    assert not instance.children()["exporter"].restarts
+
+
+def test_a_child_whose_pair_of_sockets_cannot_be_made_is_started_later(instance):
+    """For lack of descriptors: at its first start, and when somebody connects in its sleep."""
+    lack = instance.order("no-pairs")
+    doze = instance.order("doze.exporter")
+    instance.start()
+    until(lambda: "too many open files to spawn 'exporter'" in instance.stderr(), "a failed start")
+    lack.unlink()
+    until(lambda: (child := instance.children().get("exporter")) and child.asleep, "its sleep")
+
+    instance.order("no-pairs")
+    doze.unlink()
+    failures = instance.stderr().count("too many open files")
+    until(lambda: knocks(instance) and instance.stderr().count("too many open files") > failures, "a failed start")
+    lack.unlink()
+    until(lambda: (child := instance.children()["exporter"]) and child.pid and child.state == "RUNNING", "it runs")

@@ -4,16 +4,18 @@ Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it), `doze.<name>` (it sleeps at its
-start, and crashes when it is woken), `nap.<name>` (it sleeps at once, and what it hands over is always readable); with
-`count.<name>` it says how many references a function has, and as long as `keep.<name>` is there it hands over.
-`bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over`
-(a hand-over), `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`,
-`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
+start, and crashes when it is woken), `nap.<name>` (it sleeps at once, and what it hands over is always readable); as
+long as `linger.<name>` is there it is about to sleep; with `count.<name>` it says how many references a function has,
+and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`,
+`slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`, `no-pairs` (of sockets),
+`subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and
+`sources` (two more programs) are for the supervisor itself.
 """
 
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import signal
 import socket
@@ -81,10 +83,11 @@ def preload() -> None:
     """What the supervisor itself meets."""
     from supervisor import options
 
-    from devherd.supervisor import herd, process, standby
+    from devherd.supervisor import herd, process, sleep, standby
 
     options.ServerOptions.fork = fork_if_possible
     options.ServerOptions.kill = signal_who_is_awake
+    sleep.Keeper.open = functools.partialmethod(open_if_possible, sleep.Keeper.open)
     if ORDERS.joinpath("slow-rehearsal").exists():
         standby.REHEARSAL_SECONDS = 0.2
     if ORDERS.joinpath("soon-over").exists():
@@ -107,6 +110,13 @@ def fork_if_possible(_options: object) -> int:
     if ORDERS.joinpath("no-forks").exists():
         raise OSError(errno.EAGAIN, "no more processes")
     return os.fork()
+
+
+def open_if_possible(keeper: Any, really: Callable[[Any], None]) -> None:
+    """A pair of sockets that may fail, as with too many open files."""
+    if ORDERS.joinpath("no-pairs").exists():
+        raise OSError(errno.EMFILE, "too many open files")
+    really(keeper)
 
 
 def signal_who_is_awake(options: Any, pid: int, number: int) -> None:
@@ -145,6 +155,10 @@ def nap(child: Child, *, dozes: bool) -> int:
         else:
             door = socket.socketpair()[0]  # the other end is closed: this one is readable for ever
         hand_sockets(keeper, {"door": [door.fileno()]})
+    door.close()
+    print(f"{child.name} is about to sleep", file=sys.stderr, flush=True)
+    while ORDERS.joinpath(f"linger.{child.name}").exists():
+        time.sleep(0.01)
     return SLEEPS
 
 
@@ -208,7 +222,7 @@ def children() -> tuple[Program, ...]:
     """What an instance runs: two programs by themselves, and one for each spool file; more when ordered."""
 
     def may(_settings: Settings, _name: str) -> Access:
-        return Access(read=(Path("/"),), write=(RUN_DIR,))
+        return Access(read=(Path("/"),), write=(RUN_DIR,), sockets=(RUN_DIR,))
 
     def program(group: str, **fields: Any) -> Program:
         return Program(group=group, main=tiny_child, may=may, **fields)

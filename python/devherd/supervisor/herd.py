@@ -179,11 +179,7 @@ class Herd(Supervisor):
 
     def _pass_on_configuration(self) -> None:
         for process in self._readers_of_the_configuration():
-            process.wake()
-            process.hold_back(0)  # a process that waits for its start is started now and reloads, too
-            process.transition()
-            if process.pid:
-                process.signal(signal.SIGHUP)
+            process.reload()
 
     def remove_process_group(self, name: str) -> bool:  # noqa: ARG002 - supervisord's signature
         """Refuse: groups belong to the herd. `supervisorctl remove` reports that the group still runs."""

@@ -86,10 +86,12 @@ class ChildConfig(ProcessConfig):
         return process
 
     def make_dispatchers(self, proc: Any) -> tuple[dict[int, Output], dict[str, int | None]]:
-        """One pipe for stdout and stderr together, none for stdin."""
+        """One pipe for stdout and stderr together, none for stdin; the keeper's pair. Raises OSError."""
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
+            if self.program.sleeps:
+                proc.keeper.open()
             output = Output(proc, read, self.options.stderr_stream.send)
         except OSError:
             os.close(read)
@@ -111,13 +113,14 @@ class Process(Subprocess):
         self.leaving = False
         self.is_asleep = False
         """True while its process has ended until the next connection; its state is RUNNING."""
-        self._keeper = Keeper()
+        self.keeper = Keeper()
         self._access = Access()
         self._failures = 0
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
         self._is_woken_by_connection = False
+        self._is_told_to_reload = False
         self._spawned_at = self._start_at = self._kill_at = self._well_since = self._wakes_from = 0.0
         self._dead_by = NEVER
 
@@ -131,16 +134,14 @@ class Process(Subprocess):
         self._access = self.config.program.may(self.config.options.settings, self.config.name)
         self.make_directories()
         self._spawned_at = time.monotonic()
-        self._silent = False
+        self._silent = self._is_told_to_reload = False
         self._dead_by = NEVER
-        if self.config.program.sleeps:
-            self._keeper.open()
         with fork.signals_held():
             pid: int | None = super().spawn()
         if pid is None:
             self._close_output()
         else:
-            self._keeper.forked()
+            self.keeper.forked()
             self.note(f"{self.config.child_name} started, process {pid}")
             self.restarts.update([self._cause] if self._cause else [])
             self._cause = ""
@@ -150,7 +151,7 @@ class Process(Subprocess):
         options = self.config.options
         sandbox = Sandbox(self._access)
         settings, heartbeats = options.settings, options.heartbeats
-        keep = self._keeper.descriptor()
+        keep = self.keeper.descriptor()
         keeper = None if keep is None else fork.KEPT
         name, may_watch = self.config.child_name, options.may_watch(self.slot)
         child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, keeper, may_watch)
@@ -164,6 +165,8 @@ class Process(Subprocess):
     def change_state(self, new_state: int, expected: bool = True) -> None:
         """Change the state as supervisord does, with devherd's delay before the next start."""
         super().change_state(new_state, expected)
+        if new_state == ProcessStates.STOPPED:
+            self.keeper.stop(self._access.sockets)
         if new_state == ProcessStates.BACKOFF:
             delay = self._delay()
             self._start_at = time.monotonic() + delay
@@ -208,8 +211,9 @@ class Process(Subprocess):
         if is_wanted:
             self._failures = 0
             self._backoff.reset()
+            self.keeper.stop(self._access.sockets)  # it may have sent them just before
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")
-        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (listening := self._keeper.take()):
+        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (listening := self.keeper.take()):
             self._sleep(listening, by_connection)
         else:
             self.change_state(ProcessStates.BACKOFF)
@@ -220,7 +224,7 @@ class Process(Subprocess):
 
         Otherwise a child that was taken over could have itself started without a pause.
         """
-        self._cause = self.last_exit = ""
+        self._cause = self.last_exit = self.spawnerr = ""
         self.is_asleep = True
         is_hasty = by_connection and time.monotonic() - self._spawned_at < LEAST_AWAKE_SECONDS
         delay = self._delay() if is_hasty else 0.0
@@ -244,6 +248,16 @@ class Process(Subprocess):
             self.change_state(ProcessStates.EXITED)
             self.spawn()
 
+    def reload(self) -> None:
+        """Have the child read the configuration: by SIGHUP, or at its start if it does not run."""
+        if self.pid:
+            self._is_told_to_reload = True
+            self.signal(signal.SIGHUP)
+        else:
+            self.wake()
+            self.hold_back(0)  # a process that waits for its start is started now
+            self.transition()
+
     def look_after(self) -> None:
         """Bring back its directories, and have a child that sleeps write its file again if that is gone."""
         options, file_of = self.config.options, self.config.program.sleeps
@@ -256,8 +270,9 @@ class Process(Subprocess):
 
     def _stop_polling(self) -> None:
         self.is_asleep = False
-        for descriptor in self.dispatchers:
-            self.config.options.poller.unregister_readable(descriptor)
+        poller = self.config.options.poller
+        for descriptor in poller.readables.intersection(self.dispatchers):  # not before the next round, or a delay
+            poller.unregister_readable(descriptor)
         self.dispatchers = {}
 
     def note(self, what: str, level: int = logging.INFO) -> None:
@@ -284,6 +299,8 @@ class Process(Subprocess):
         """Do what is due: become RUNNING after the first heartbeat, start, or kill a child that does not stop."""
         if self.state == ProcessStates.STARTING and self._has_beaten():
             self.change_state(ProcessStates.RUNNING)
+        elif self.is_asleep and self._is_told_to_reload:
+            self.wake()  # it may have been told when it was about to end
         elif self.config.options.mood == SupervisorStates.RUNNING and time.monotonic() >= self._due_to_start():
             self.spawn()
         elif self.state == ProcessStates.STOPPING and time.monotonic() >= self._kill_at:
@@ -305,7 +322,6 @@ class Process(Subprocess):
         """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
         if self.is_asleep:
             self._stop_polling()
-            self._keeper.stop(self._access.sockets)
             self.change_state(ProcessStates.STOPPED)
             self.note(f"{self.config.child_name} stopped, in its sleep")
             return None

@@ -50,7 +50,7 @@ class Keeper:
         self._kept: dict[str, list[socket.socket]] = {}
 
     def open(self) -> None:
-        """Make the pair for a process that is about to be forked, with the sockets that it gets back."""
+        """Make the pair for a process that is about to be forked, which gets the kept sockets. Raises OSError."""
         self.close_pair()
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if self._kept:
@@ -65,7 +65,10 @@ class Keeper:
         if self._theirs:
             self._theirs.close()
         self._theirs = None
-        self._close()
+        for sockets in self._kept.values():
+            for one in sockets:
+                one.close()
+        self._kept = {}
 
     def take(self) -> list[int]:
         """Keep the sockets that the child has sent; returns their descriptors, none if it has sent none."""
@@ -75,13 +78,15 @@ class Keeper:
 
     def stop(self, directories: Collection[Path]) -> None:
         """Close the sockets as the child does at its end: Unix sockets in its own directories are removed."""
-        for sockets in self._kept.values():
+        sent = {} if self._ours is None else take_sockets(self._ours)
+        for sockets in (*self._kept.values(), *sent.values()):
             for one in sockets:
                 name = one.getsockname() if one.family == socket.AF_UNIX else ""
                 if isinstance(name, str) and name and Path(name).parent in directories:  # bytes: an abstract one
                     with contextlib.suppress(OSError):
                         Path(name).unlink()
-        self._close()
+                one.close()
+        self._kept = {}
         self.close_pair()
 
     def close_pair(self) -> None:
@@ -90,9 +95,3 @@ class Keeper:
             if end is not None:
                 end.close()
         self._ours = self._theirs = None
-
-    def _close(self) -> None:
-        for sockets in self._kept.values():
-            for one in sockets:
-                one.close()
-        self._kept = {}
