@@ -69,15 +69,18 @@ class Testbed:
         """Write the configuration file as JSON, which is YAML."""
         (self.directory / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
 
-    async def start_herd(self, *more: str) -> float:
-        """Start `devherd run` with more options. Returns the monotonic time of the start in seconds."""
+    async def start_herd(self, *more: str, listens: bool = True) -> float:
+        """Start `devherd run` with more options. Returns the monotonic time of the start in seconds.
+
+        Without `listens`, the configuration says where.
+        """
         settings = self.settings
         options = [
             f"--config={settings.config_path}",
             f"--host-root={settings.host_root}",
             f"--kubelet-dir={settings.kubelet_dir}",
             f"--run-dir={settings.run_dir}",
-            f"--listen={settings.listen}",
+            *([f"--listen={settings.listen}"] if listens else []),
             *more,
         ]
         log = os.open(self.directory / "herd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)

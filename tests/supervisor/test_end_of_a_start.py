@@ -49,7 +49,7 @@ class Start:
     def __init__(self, directory: Path, node: Path) -> None:
         self.run_dir, self.kubelet_dir = directory / "run", directory / "kubelet"
         (self.kubelet_dir / "device-plugins").mkdir(parents=True)
-        options = {"host-root": node, "run-dir": self.run_dir, "kubelet-dir": self.kubelet_dir, "listen": ""}
+        options = {"host-root": node, "run-dir": self.run_dir, "kubelet-dir": self.kubelet_dir, "listen": "127.0.0.1:0"}
         command = [sys.executable, "-m", "devherd", "run", *(f"--{name}={value}" for name, value in options.items())]
         self._stderr = directory / "stderr"
         with self._stderr.open("wb") as stderr:

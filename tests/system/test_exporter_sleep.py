@@ -254,3 +254,60 @@ async def test_the_next_instance_gets_the_address_of_an_exporter_that_sleeps(tes
     serving = f"exporter: serving http://{testbed.settings.listen}"
     await testbed.until(lambda: serving in testbed.log.partition("taking over after ")[2], "it serves")
     assert (await get(testbed, "/readyz")) == (200, "ok\n")
+
+
+@pytest.mark.on("generic", {"simulated": [{"name": NAME, "count": 2}]})
+async def test_without_an_address_there_is_no_exporter_and_a_reload_brings_and_ends_it(testbed):
+    """`listen: ""`: nothing runs for nothing, and nobody calls that a fault."""
+    await testbed.stop_herd()
+    settings = testbed.settings
+    config = {"simulated": [{"name": NAME, "count": 2}]}
+    where = [f"--run-dir={settings.run_dir}", f"--kubelet-dir={settings.kubelet_dir}"]
+    more = [f"--config={settings.config_path}", f"--host-root={settings.host_root}"]
+    testbed.configure({**config, "listen": ""})
+    await testbed.start_herd(listens=False)
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.until(lambda: testbed.runs("scanner"), "it runs")
+    assert "no HTTP" in testbed.log
+
+    async def no_fault_without():
+        await testbed.until(lambda: "exporter" not in testbed.children(), "no exporter")
+        assert exporters(testbed) == []
+        assert "exporter" not in await supervisorctl(testbed, "status")
+        status = await asyncio.to_thread(devherd, "status", *where)
+        assert "; no HTTP" in status.stdout
+        assert "not serving" not in status.stdout
+        doctor = await asyncio.to_thread(devherd, "doctor", *where, *more)
+        assert "an instance runs in" in doctor.stdout
+        assert "exporter" not in doctor.stdout
+
+    await no_fault_without()
+    testbed.configure({**config, "listen": settings.listen})
+    await supervisorctl(testbed, "reload")
+    await asleep(testbed)
+    assert (await get(testbed, "/readyz")) == (200, "ok\n")
+    status = await asyncio.to_thread(devherd, "status", *where)
+    assert f"HTTP on {settings.listen}" in status.stdout
+
+    testbed.configure({**config, "listen": ""})
+    await supervisorctl(testbed, "reload")
+    await no_fault_without()
+    assert await get(testbed, "/readyz") == (0, "")
+
+
+@asleep_soon
+async def test_a_unix_socket_that_the_configuration_has_no_more_is_removed_though_the_exporter_sleeps(testbed):
+    """An exporter that runs removes it; the next process of one that sleeps may not write in the directory."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.stop_herd()
+    old, new = testbed.directory / "old/http.sock", testbed.directory / "new/http.sock"
+    for path in (old, new):
+        path.parent.mkdir()
+    testbed.configure({**CONFIG, "listen": f"unix:{old}"})
+    await testbed.start_herd(listens=False)
+    await testbed.until(lambda: old.is_socket() and child(testbed).asleep, "it sleeps")
+
+    testbed.configure({**CONFIG, "listen": f"unix:{new}"})
+    await supervisorctl(testbed, "reload")
+    await testbed.until(lambda: new.is_socket() and child(testbed).asleep, "it sleeps elsewhere")
+    assert not old.exists()

@@ -95,6 +95,8 @@ class Herd(Record):
 
     def addresses(self) -> Sequence[spool_pb2.Address]:
         """The configured HTTP addresses and whether they are served; empty if that is unknown."""
+        if self.instance and not self.instance.listen:
+            return ()  # what a file says is of an exporter that has ended
         exporter = self.children.get("exporter")
         if exporter is None or exporter.state in {RUNNING, "STARTING"}:
             return self.served

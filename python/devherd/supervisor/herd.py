@@ -106,6 +106,8 @@ class Herd(Supervisor):
             for process in self._processes():
                 if not process.config.program.per_file:
                     process.hold_back(HEAD_START_SECONDS)
+        for process in self._processes():
+            process.transition()
         super().runforever()
 
     def ordered_stop_groups_phase_1(self) -> None:
@@ -180,6 +182,7 @@ class Herd(Supervisor):
     def _pass_on_configuration(self) -> None:
         for process in self._readers_of_the_configuration():
             process.reload()
+        self.options.spool_watch.changed = True  # other programs may be wanted
 
     def remove_process_group(self, name: str) -> bool:  # noqa: ARG002 - supervisord's signature
         """Refuse: groups belong to the herd. `supervisorctl remove` reports that the group still runs."""
@@ -329,7 +332,6 @@ class Herd(Supervisor):
         config = ChildConfig(self.options, program, key)
         group.config.process_configs.append(config)
         group.processes[key] = config.make_process(group)
-        group.processes[key].transition()
 
     def _remove(self, group: Any, key: str) -> None:
         process = group.processes.pop(key)

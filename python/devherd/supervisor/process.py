@@ -131,7 +131,9 @@ class Process(Subprocess):
     def spawn(self) -> int | None:
         """Start the child, which must not run; returns its process id, None if the fork failed."""
         self.config.options.heartbeats.clear(self.slot)
+        before = self._access.sockets
         self._access = self.config.program.may(self.config.options.settings, self.config.name)
+        self.keeper.leave(set(before) - set(self._access.sockets))
         self.make_directories()
         self._spawned_at = time.monotonic()
         self._silent = self._is_told_to_reload = False

@@ -193,6 +193,10 @@ def _nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
+def _serves_http(config: Config, _settings: Settings) -> bool:
+    return bool(config.settings().listen_addresses)
+
+
 def _exporter_file(settings: Settings) -> Path:
     return settings.served_file
 
@@ -434,7 +438,14 @@ def _source(
 DEVHERD = Programs(
     children=(
         Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
-        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True, sleeps=_exporter_file),
+        Program(
+            group="exporter",
+            main=_exporter,
+            may=_exporter_access,
+            wanted=_serves_http,
+            reloads=True,
+            sleeps=_exporter_file,
+        ),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),

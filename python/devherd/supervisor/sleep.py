@@ -8,7 +8,7 @@ meanwhile: the connection waits in the kernel, and the new process answers it.
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from devherd.process import hand_sockets, take_sockets
@@ -65,10 +65,7 @@ class Keeper:
         if self._theirs:
             self._theirs.close()
         self._theirs = None
-        for sockets in self._kept.values():
-            for one in sockets:
-                one.close()
-        self._kept = {}
+        self._close()
 
     def take(self) -> list[int]:
         """Keep the sockets that the child has sent; returns their descriptors, none if it has sent none."""
@@ -78,16 +75,21 @@ class Keeper:
 
     def stop(self, directories: Collection[Path]) -> None:
         """Close the sockets as the child does at its end: Unix sockets in its own directories are removed."""
-        sent = {} if self._ours is None else take_sockets(self._ours)
-        for sockets in (*self._kept.values(), *sent.values()):
-            for one in sockets:
-                name = one.getsockname() if one.family == socket.AF_UNIX else ""
-                if isinstance(name, str) and name and Path(name).parent in directories:  # bytes: an abstract one
-                    with contextlib.suppress(OSError):
-                        Path(name).unlink()
-                one.close()
-        self._kept = {}
+        if self._ours is not None:
+            self._kept |= take_sockets(self._ours)
+        self.leave(directories)
+        self._close()
         self.close_pair()
+
+    def leave(self, directories: Collection[Path]) -> None:
+        """Close and remove the Unix sockets in these directories: the child's next process may not write there."""
+        for address, sockets in list(self._kept.items()):
+            paths = [path for one in sockets if (path := _path_of(one)) is not None and path.parent in directories]
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            if paths:
+                _close(self._kept.pop(address))
 
     def close_pair(self) -> None:
         """Close both ends."""
@@ -95,3 +97,18 @@ class Keeper:
             if end is not None:
                 end.close()
         self._ours = self._theirs = None
+
+    def _close(self) -> None:
+        for sockets in self._kept.values():
+            _close(sockets)
+        self._kept = {}
+
+
+def _path_of(one: socket.socket) -> Path | None:
+    name = one.getsockname() if one.family == socket.AF_UNIX else ""
+    return Path(name) if isinstance(name, str) and name else None  # bytes: an abstract one
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
