@@ -13,13 +13,15 @@ from not_tested import not_tested
 from test_host_events import provoke_event
 
 from devherd import counters, spool
+from devherd._native import DirectoryWatch
 from devherd.config.loader import load
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
+from devherd.process import Child, Heartbeats
 from devherd.proto import spool_pb2
-from devherd.scanner.host_events import HostChanges
-from devherd.scanner.loop import first_scan
+from devherd.scanner.host_events import HostChanges, HostEvents
+from devherd.scanner.loop import Loop, first_scan
 from devherd.scanner.round import Round
 from devherd.settings import Settings
 from devherd.spool import listed
@@ -314,6 +316,39 @@ def test_a_node_that_an_event_names_is_looked_at_before_all_others(tmp_path):
     assert missing_after(HostChanges(named=work.on_host([str(nodes / "b")]))) == ["/dev/many/b"]
     assert missing_after(HostChanges(named=work.on_host([str(nodes / "x")]))) == ["/dev/many/b"]
     assert missing_after(HostChanges(paths=True)) == ["/dev/many/a", "/dev/many/b"]
+
+
+def test_a_node_that_goes_while_the_configuration_is_reloaded_costs_no_device_what_containers_get(scanner, monkeypatch):
+    """Until the next scan the devices are those of the old configuration: the new one has nothing for them."""
+    monkeypatch.setattr("devherd.scanner.round.MANY_DEVICES", 2)
+    (scanner.host / "dev/many").mkdir()
+    for name in "abc":
+        (scanner.host / "dev/many" / name).touch()
+    resource = "generic: [{{name: devic.es/{}, groups: [{{paths: [{{path: /dev/many/*, type: Mount}}]}}]}}]\n"
+    resource += "scan: {{period: 60s}}"
+    scanner.configure(resource.format("old"))
+    heartbeats = Heartbeats(1)
+    loop = Loop(Child("scanner", Settings(run_dir=scanner.run_dir), heartbeats, heartbeats.claim()))
+    published: list[tuple[str, set[int]]] = []
+    publish = loop._work.publish
+
+    def noted(*, looks: bool = True) -> bool:
+        is_complete = publish(looks=looks)
+        for _, one in spool.read_all(scanner.run_dir / "offers/device-plugin", spool_pb2.Resource):
+            published.append((one.name, {len(device.edits.mounts) for device in one.devices}))
+        return is_complete
+
+    monkeypatch.setattr(loop._work, "publish", noted)
+    with HostEvents(watch=DirectoryWatch()) as events:
+        loop._go_round(events)
+        (scanner.host / "dev/many/b").unlink()
+        loop._go_round(events)
+        assert published == [("devic.es/old", {1})] * 3, "the second round looks at the node before all others"
+        scanner.configure(resource.format("new"))
+        loop.ask_to_reload()
+        (scanner.host / "dev/many/c").unlink()
+        loop._go_round(events)
+    assert published[3:] == [("devic.es/new", {1})]
 
 
 def test_a_scanner_beats_for_each_device_while_it_publishes(tmp_path):

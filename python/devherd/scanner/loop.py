@@ -128,8 +128,15 @@ class Loop:
             self._publish(events, looks=looks or has_news)
 
     def _look_at_entries(self, changes: HostChanges, events: HostEvents) -> None:
-        """Where there are many devices, let the kubelet know of a node that is gone before all nodes are looked at."""
-        if 0 < len(changes.entries) <= FEW_ENTRIES and self._work.has_many_devices:
+        """Where there are many devices, let the kubelet know of a node that is gone before all nodes are looked at.
+
+        Not if a scan is due: a reloaded configuration is for the devices that it finds, and has nothing for others.
+        """
+        if (
+            time.monotonic() < self._next_scan
+            and 0 < len(changes.entries) <= FEW_ENTRIES
+            and self._work.has_many_devices
+        ):
             self._work.poll(periodic=False, changes=HostChanges(named=self._work.on_host(changes.entries)))
             self._publish(events, looks=False)
 
