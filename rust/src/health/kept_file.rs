@@ -208,7 +208,7 @@ impl ReadOnce {
     }
 
     /// Keeps the content or error for the rest of the look.
-    fn keep(&self, path: &Path, content: Result<String, Cause>) {
+    pub(super) fn keep(&self, path: &Path, content: Result<String, Cause>) {
         self.0.borrow_mut().push((path.to_path_buf(), content));
     }
 }

@@ -158,8 +158,8 @@ impl Poller {
         let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
         let surroundings = Surroundings { sources: &self.sources, host: &self.host, replaced };
         let by_card = by_card(devices);
-        if by_card.len() > FEW {
-            self.replaced.start();
+        if let Some(replaced) = replaced.filter(|_| by_card.len() > FEW) {
+            replaced.start();
         }
         // Few cards look together, so that there are pauses between their looks.
         let step = if by_card.len() > MOST_TOGETHER { EACH } else { LONGEST_PAUSE };

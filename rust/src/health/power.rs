@@ -6,9 +6,11 @@
 
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::kept_file::{Keeping, KeptFile};
 use crate::finding::quoted;
-use crate::host::attribute::trimmed;
+use crate::host::attribute::{Cause, trimmed};
 
 /// The power attributes of one function. They do not stay open, because several subjects of a card ask for the same
 /// function.
@@ -27,17 +29,27 @@ impl Power {
 
     /// Why the function must not be read; `None` if it is awake or its attributes do not tell.
     pub(super) fn asleep(&mut self, keeping: Keeping<'_>) -> Option<String> {
-        let status = self.runtime_status.read(keeping);
-        if let Ok((text, _)) = &status {
-            let status = trimmed(text);
-            match status {
+        match self.runtime_status.read(keeping) {
+            Ok((text, _)) => match trimmed(&text) {
                 "active" | "unsupported" => {}
-                "suspended" | "suspending" | "resuming" => return Some(format!("asleep: runtime_status is {status}")),
-                _ => return Some(format!("may be asleep: runtime_status is {:?}", quoted(status))),
+                status @ ("suspended" | "suspending" | "resuming") => {
+                    return Some(format!("asleep: runtime_status is {status}"));
+                }
+                other => return Some(format!("may be asleep: runtime_status is {:?}", quoted(other))),
+            },
+            Err(cause) if is_beyond_limits(&cause) => {
+                return Some(format!("may be asleep: runtime_status cannot be read: {cause}"));
             }
+            Err(_) => {}
         }
-        // Kernels before 5.11 have no such file.
-        let state = self.power_state.read(keeping).map_or_else(|_| "unknown".to_owned(), |(text, _)| text);
+        let state = match self.power_state.read(keeping) {
+            Ok((text, _)) => text,
+            Err(cause) if is_beyond_limits(&cause) => {
+                return Some(format!("may be asleep: power_state cannot be read: {cause}"));
+            }
+            // Kernels before 5.11 have no such file.
+            Err(_) => return None,
+        };
         match trimmed(&state) {
             "D0" | "unknown" => None,
             state @ ("D1" | "D2" | "D3hot" | "D3cold") => Some(format!("asleep: power_state is {state}")),
@@ -46,11 +58,17 @@ impl Power {
     }
 }
 
+/// Whether nothing can be opened now: a file that is open already could still be read, and would wake the function.
+fn is_beyond_limits(cause: &Cause) -> bool {
+    matches!(cause, Cause::System(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{create_dir, write};
 
     use super::*;
+    use crate::health::kept_file::ReadOnce;
     use crate::health::replaced::Replaced;
 
     #[test]
@@ -77,6 +95,24 @@ mod tests {
             write(function.path().join("power/runtime_status"), status).unwrap();
             write(function.path().join("power_state"), state).unwrap();
             assert_eq!(power.asleep(keeping).as_deref(), expected, "{status:?} {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_nobody_can_ask_without_descriptors_is_left_alone() {
+        let function = tempfile::tempdir().unwrap();
+        create_dir(function.path().join("power")).unwrap();
+        write(function.path().join("power/runtime_status"), "active\n").unwrap();
+        let mut power = Power::of(function.path());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            for name in ["power/runtime_status", "power_state"] {
+                let read_once = ReadOnce::default();
+                read_once.keep(&function.path().join(name), Err(Cause::System(errno)));
+                let keeping = Keeping { open: true, replaced: None, base: None, read_once: Some(&read_once) };
+                let name = name.trim_start_matches("power/");
+                let expected = format!("may be asleep: {name} cannot be read: {errno}");
+                assert_eq!(power.asleep(keeping), Some(expected));
+            }
         }
     }
 }

@@ -208,3 +208,18 @@ fn a_listing_of_dumps_that_hangs_is_given_up_at_the_deadline_and_costs_no_card()
         assert!(start.elapsed() < Duration::from_secs(10), "the listing never came back");
     }
 }
+
+#[test]
+fn directories_are_watched_only_where_files_can_be_replaced() {
+    // A user has 128 inotify instances: on the kernel's sysfs, where a card that is gone says so itself, none is needed.
+    let tree = Tree::new();
+    for host in [tree.host.clone(), Host::new("/")] {
+        let mut poller = Poller::new(host.clone(), Arc::new(Fence::new(Duration::from_secs(5))));
+        let mut is_watching = |cards: usize| {
+            let device = |card| device(&format!("card {card}"), "port.0", vec![fpga_errors::of_port(PORT)]);
+            poller.watch_all(&(0..cards).map(device).collect::<Vec<_>>());
+            poller.replaced.changes() == poller.replaced.changes()
+        };
+        assert_eq!([FEW, FEW + 1].map(&mut is_watching), [false, !host.has_kernel_sysfs()]);
+    }
+}
