@@ -77,15 +77,15 @@ warning that ends likewise. [`health.xid`](configuration.md#health-xid) changes 
 AFTER_SOURCES = """\
 ## Rules of the kernel log
 
-The first rule that matches a record applies; only records of the kernel itself count (facility 0). Switch on optional
-rules by name in `health.kernel_log.optional`. Your own rules, in `health.kernel_log.rules`, raise the reason
-`kernel-log`.
+The first rule that matches a record applies; only records of the kernel itself count (facility 0).
+[`health.kernel_log`](configuration.md#health-kernel-log) switches on rules that are off (`optional`) and has your own
+(`rules`), which raise the reason `kernel-log`.
 """
 
 NOT_READ = """\
 ## What is not read
 
-Other information of devices, drivers and the kernel, and why no source reads it.
+Other information of devices, drivers and the kernel, and why, or what is read instead.
 """
 
 AFTER_RULES = """\
@@ -108,7 +108,11 @@ def page() -> str:
         _rules(shipped()),
     ]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
-    parts += [_ways(data["way"]), "By reason:\n", _elsewhere(data["elsewhere"])]
+    parts += [
+        _ways(data["way"]),
+        "What the plugins that devherd replaces notice, by reason:\n",
+        _elsewhere(data["elsewhere"]),
+    ]
     return "\n".join(parts)
 
 
@@ -184,8 +188,8 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
 
 
 def _rules(rules: Iterable[Rule]) -> str:
-    rows = [(f"`{rule.name}`", f"`{rule.contains}`", _effect(rule), "off" if rule.optional else "on") for rule in rules]
-    return table(("rule", "text contains", "effect", "default"), rows)
+    rows = [(f"`{rule.name}`{' (off)' * rule.optional}", f"`{rule.contains}`", _effect(rule)) for rule in rules]
+    return table(("rule", "text contains", "effect"), rows)
 
 
 def _effect(rule: Rule) -> str:
@@ -202,7 +206,7 @@ def _effect(rule: Rule) -> str:
 
 
 def _not_read(rows: Iterable[Mapping[str, str]]) -> str:
-    return table(("of", "not read", "why"), [(row["of"], row["what"], row["because"]) for row in rows])
+    return "".join(f"* **{row['of']}**: {row['what']}. {row['because']}.\n" for row in rows)
 
 
 def _ways(ways: Iterable[Mapping[str, str]]) -> str:
