@@ -49,17 +49,18 @@ def _section(command: Reference, actions: list[Reference]) -> Iterator[str]:
     yield from _prose(command)
     if command.arguments:
         yield f"`{command.usage}`\n\n"
-    yield from (_item(option) for option in [*command.arguments, *command.options] if option not in common)
+    own = [option for option in [*command.arguments, *command.options] if option not in common]
+    yield from map(_item, own)
     shared = [option for option in command.options if option in common and option.is_common]
     if len(shared) + 1 == len(common):
-        yield "\nCommon options: all.\n"
+        yield "\n" * bool(own) + "Common options: all.\n"
     elif names := [f"`{option.words[0]}`" for option in shared]:
-        yield f"\nCommon options: {', '.join(names)}.\n"
+        yield "\n" * bool(own) + f"Common options: {', '.join(names)}.\n"
     if of_command := [one for one in actions if one.name.startswith(f"{command.name} ")]:
         yield f"\nActions; `devherd {command.name} ACTION --help` has the options of each:\n\n"
         yield from (f"* `{one.name.removeprefix(command.name).strip()}`: {one.summary}\n" for one in of_command)
     if command.example != f"devherd {command.name}" and command.example not in command.description:
-        yield f"\nExample: `{command.example}`\n"
+        yield "\n" * bool(own or shared) + f"Example: `{command.example}`\n"
 
 
 def _prose(command: Reference) -> Iterator[str]:
