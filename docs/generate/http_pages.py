@@ -1,6 +1,7 @@
 """docs/http.md: what /api/v1/openapi.json says of the exporter's pages, and how they are protected."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ basic_auth_users:
 """
 
 MOST_PLAIN_KEYS = 3
+LONGEST_LINE = 110
 
 LIMITS = """\
 ## Limits
@@ -119,7 +121,17 @@ def _examples(answer: Mapping[str, Any]) -> Iterator[str]:
         if "example" in content:
             is_json = kind == "application/json"
             example = content["example"]
-            yield json.dumps(example, indent=2, ensure_ascii=False) if is_json else example.rstrip("\n")
+            yield _compact(json.dumps(example, indent=2, ensure_ascii=False)) if is_json else example.rstrip("\n")
+
+
+def _compact(text: str) -> str:
+    """JSON with the innermost lists and objects on one line, where they fit."""
+
+    def joined(match: re.Match[str]) -> str:
+        line = " ".join(each.strip() for each in match[0].splitlines())
+        return line.replace("[ ", "[").replace(" ]", "]") if len(line) <= LONGEST_LINE else match[0]
+
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", joined, text)
 
 
 def _types(content: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from devherd.exporter import application
 from devherd.proto import spool_pb2
+from devherd.reasons.registry import MEANINGS
 
 OPENAPI = json.loads(Path(application.__file__).with_name("openapi.json").read_text())
 PATHS = OPENAPI["paths"]
@@ -90,6 +91,14 @@ def test_examples_are_answers(served):
     content = PATHS["/api/v1/inventory"]["get"]["responses"]["200"]["content"]["application/json"]
     check(content["schema"], content["example"])
     assert undescribed(content["schema"], content["example"]) == set()
+
+
+def test_findings_of_the_example_are_of_sources_that_devherd_has():
+    """It named `xid`, which is a reason, as a source."""
+    example = PATHS["/api/v1/inventory"]["get"]["responses"]["200"]["content"]["application/json"]["example"]
+    findings = [(one["source"], one["reason"]) for lost in example["lost"] for one in lost["findings"]]
+    assert findings
+    assert [one for one in findings if one not in MEANINGS] == []
 
 
 def test_schemas_are_valid_and_all_references_lead_somewhere():

@@ -6,7 +6,7 @@ how often, what ends it, and why it still stands. For a pod: its devices, why it
 them while it held them. Without a word, the worst comes first.
 
 It exits with 1 if it shows a problem: a device that is Unhealthy, other than by a cordon, or a resource that is not
-registered. With RESOURCE DEVICE it exits with 0, as it always did.
+registered. With RESOURCE DEVICE it exits with 0.
 """
 
 import argparse
