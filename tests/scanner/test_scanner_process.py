@@ -18,7 +18,7 @@ from devherd.config.loader import load
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
-from devherd.process import Child, Heartbeats
+from devherd.process import RENEW, Child, Heartbeats
 from devherd.proto import spool_pb2
 from devherd.scanner.host_events import HostChanges, HostEvents
 from devherd.scanner.loop import Loop, first_scan
@@ -429,3 +429,18 @@ def test_what_was_changing_during_a_scan_is_looked_at_again_soon(scanner):
     scanner.signal(signal.SIGHUP)
 
     scanner.until(lambda: list(scanner.spooled()["amd.com/gpu"].values()).count(["gone"]) == 7)
+
+
+def test_what_was_counted_last_is_kept_when_the_scanner_ends_for_a_new_sandbox(scanner, monkeypatch):
+    """Counts are written each second at most: the end of a process is no reason to lose some."""
+    scanner.configure(KVM)
+    heartbeats = Heartbeats(1)
+    loop = Loop(Child("scanner", Settings(run_dir=scanner.run_dir), heartbeats, heartbeats.claim()))
+
+    def has_to_be_renewed():
+        loop._work.counters.add(counters.KERNEL_LOG_LOST, amount=7)
+        return True
+
+    monkeypatch.setattr(loop, "_has_to_be_renewed", has_to_be_renewed)
+    assert loop.run() == RENEW
+    assert scanner.counted(counters.KERNEL_LOG_LOST) == 7

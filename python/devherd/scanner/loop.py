@@ -77,16 +77,17 @@ class Loop:
 
     def run(self) -> int:
         """Wait, scan or poll, and publish, until asked to end; returns the exit code."""
-        pipeline = self._work.pipeline
+        pipeline, code = self._work.pipeline, 0
         with HostEvents.of_host(pipeline.simulated_node) if pipeline.config.scan.events else HostEvents() as events:
             while not self._ended:
                 if time.monotonic() >= self._next_look and self._has_to_be_renewed():
-                    return RENEW
+                    code = RENEW
+                    break
                 self._child.beat()
                 self._go_round(events)
         with contextlib.suppress(OSError):
             self._work.keep_counters()
-        return 0
+        return code
 
     def _has_to_be_renewed(self) -> bool:
         """True if the sandbox no longer covers the output directories; a restart renews it."""
