@@ -204,7 +204,9 @@ class Listener:
             self._reject(address)
 
     def close(self) -> None:
-        """Close the servers and their connections."""
+        """Close the servers and their connections, and adopted sockets that are not served yet."""
+        for address in list(self._adopted):
+            self._reject(address)
         for _, server in self._servers:
             for listening in server.sockets:
                 unbind(listening)
