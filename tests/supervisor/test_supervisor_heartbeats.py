@@ -1,6 +1,7 @@
 """Slots for heartbeats: one for each child, however many there are."""
 
 import os
+import signal
 import time
 import tracemalloc
 from pathlib import Path
@@ -84,3 +85,14 @@ def test_resources_beyond_the_most_children_cost_nobody_else(instance):
     instance.vanish("example.com_second")
     instance.running("resource:example.com_third")
     assert instance.stderr().count("at most 4 children") == 1
+
+
+def test_a_hang_is_found_in_time_as_the_supervisor_comes_to_rest(instance):
+    """Its first longer pause was taken for one in which nobody ran, and gave all children a new time limit."""
+    instance.order("soon-quiet")  # after two seconds
+    instance.up(silence_limit=6.0)
+    instance.process.send_signal(signal.SIGUSR2)  # something happens for the last time
+    instance.order("mute.exporter")
+    muted = time.monotonic()
+    until(lambda: "exporter: no heartbeat for 6.0 s" in instance.stderr(), "the replacement")
+    assert time.monotonic() - muted < 10  # twelve or more with the new time limit

@@ -8,8 +8,8 @@ start, and crashes when it is woken), `nap.<name>` (it sleeps at once, and what 
 long as `linger.<name>` is there it is about to sleep; with `count.<name>` it says how many references a function has,
 and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`,
 `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`, `no-pairs` (of sockets),
-`subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and
-`sources` (two more programs) are for the supervisor itself.
+`subreaper`, `four-slots` (for heartbeats), `soon-quiet`, `soon-steady`, `sigterm-while-importing`,
+`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
 """
 
 import contextlib
@@ -92,6 +92,8 @@ def preload() -> None:
         standby.REHEARSAL_SECONDS = 0.2
     if ORDERS.joinpath("soon-over").exists():
         herd.HAND_OVER_SECONDS = 0.5
+    if ORDERS.joinpath("soon-quiet").exists():
+        herd.LIVELY_SECONDS = 2.0
     if ORDERS.joinpath("four-slots").exists():
         Heartbeats.__init__.__defaults__ = (4,)
     if ORDERS.joinpath("soon-steady").exists():

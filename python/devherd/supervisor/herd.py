@@ -250,7 +250,6 @@ class Herd(Supervisor):
         is_served = any(process.pid and not awaits(process.slot) for process in serving.processes.values())
         if lost := self._kubelet.lost(is_served=is_served):
             self._end_for(lost)
-        self._next_tick = self._due()
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
@@ -422,9 +421,10 @@ class Herd(Supervisor):
     def _rest(self) -> float:
         """Seconds until something is due."""
         is_yielding = self._is_handing_over and self._locks.are_held
+        self._next_tick = self._due()
         return min(
             [
-                max(0.0, self._due() - time.monotonic()),
+                max(0.0, self._next_tick - time.monotonic()),
                 *([control.WAIT_SECONDS] if self._is_asked() else []),
                 *([YIELD_LOOK_SECONDS] if is_yielding else []),
                 *(process.rest() for process in self._processes()),
