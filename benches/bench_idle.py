@@ -1,6 +1,9 @@
 """The cost of an idle herd: CPU time, wake-ups and system calls of each process a second, and two floors.
 
 python bench_idle.py [SECONDS]
+
+CPU time and wake-ups are those of SECONDS, system calls those of as many seconds after them: by default a scan period
+each, since fewer have one scan, or none. The question to the kubelet, every five minutes, is mostly not among them.
 """
 
 import asyncio
@@ -26,9 +29,9 @@ from devherd_sim.node.presets import preset
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
-SETTLE_SECONDS = 5.0
-SECONDS = 20.0
-TRACED_SECONDS = 10.0
+SETTLE_SECONDS = 35.0
+"""Until a resource process has looked whether the kubelet has its devices; it asks only after a change from then on."""
+SCAN_SECONDS = 30.0
 BARE = "floor: a bare grpc.aio server with an open stream"
 SLEEPER = "floor: Python that sleeps a second at a time"
 _SLEEP = [sys.executable, "-c", "import time\nwhile True: time.sleep(1)"]
@@ -65,10 +68,10 @@ async def main(seconds: float) -> None:
                 await herd.child("exporter")  # asked: otherwise it sleeps
                 await asyncio.sleep(SETTLE_SECONDS)
                 pids = _processes(herd) | {BARE: bare.pid, SLEEPER: sleeper.pid}
-                _print(await _watch(pids, seconds), await _traced(pids), node.aim)
+                _print(await _watch(pids, seconds), await _traced(pids, seconds), node.aim)
 
 
-REAL_HOST: dict[str, Any] = {"scan": {"period": "30s"}}
+REAL_HOST: dict[str, Any] = {"scan": {"period": f"{SCAN_SECONDS:.0f}s"}}
 """As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
 
 
@@ -109,7 +112,7 @@ async def _watch(pids: dict[str, int], seconds: float) -> dict[str, Rate]:
     }
 
 
-async def _traced(pids: dict[str, int]) -> dict[str, float] | None:
+async def _traced(pids: dict[str, int], seconds: float) -> dict[str, float] | None:
     """System calls of each process a second, by strace, which makes them slower; None without it."""
     strace = shutil.which("strace")
     if strace is None:
@@ -122,11 +125,11 @@ async def _traced(pids: dict[str, int]) -> dict[str, float] | None:
             )
             for name, pid in pids.items()
         ]
-        await asyncio.sleep(TRACED_SECONDS)
+        await asyncio.sleep(seconds)
         for tracer in tracers:
             tracer.send_signal(signal.SIGINT)
             await tracer.wait()
-        return {name: _total(summary.read_text()) / TRACED_SECONDS for name, summary in summaries.items()}
+        return {name: _total(summary.read_text()) / seconds for name, summary in summaries.items()}
 
 
 def _total(summary: str) -> int:
@@ -150,4 +153,4 @@ def _rates(woken: float, calls: float | None) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS))
+    asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else SCAN_SECONDS))

@@ -31,9 +31,10 @@ ROUNDS, ROUNDS_OF_MANY = 5, 2
 MANY = 200
 CALLS, CALLS_A_SIZE = 300, 30
 SIZES = range(1, 9)
-SETTLE_SECONDS = 16.0
-"""devherd looks more often for ten seconds after an event, and processes of its start have ended by then."""
-IDLE_SECONDS = 15.0
+SETTLE_SECONDS = 35.0
+"""devherd looks more often for ten seconds after an event, and asks the kubelet once within thirty."""
+IDLE_SECONDS = 30.0
+"""A scan period of devherd on a host that reports changes."""
 PEERS = os.environ.get("DEVHERD_BENCH_PLUGINS", "")
 BARE = Path(__file__).with_name("bare_plugin.py")
 

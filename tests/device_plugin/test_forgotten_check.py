@@ -25,12 +25,16 @@ class Check:
         self.socket = directory / "kubelet.sock"
         self.socket.touch()
         self.answers = []
+        self.traces = None
+        """Of other plugins in the kubelet's directories: unknown."""
         self.asked = asyncio.Event()
-        self.task = asyncio.create_task(until_forgotten(self.socket, resource, PERIOD))
+        self.questions = asyncio.Event()
+        self.task = asyncio.create_task(until_forgotten(self.socket, resource, PERIOD, lambda: self.traces))
 
     async def ids(self, socket):
         """What the kubelet lists now, to its only caller; no answer is given twice."""
         assert socket == self.socket
+        self.questions.set()
         if not self.answers:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.asked.set()
@@ -41,6 +45,17 @@ class Check:
         self.answers.append(device_ids)
         self.asked.clear()
         await asyncio.wait_for(self.asked.wait(), 20)
+
+    async def is_left_alone(self):
+        """Whether it is not asked in several periods."""
+        self.questions.clear()
+        await asyncio.sleep(5 * PERIOD)
+        return not self.questions.is_set()
+
+    async def does_not_answer(self):
+        """The kubelet's next answer is none; returns when it was asked."""
+        self.questions.clear()
+        await asyncio.wait_for(self.questions.wait(), 20)
 
     async def is_forgotten(self):
         """Whether it has ended after several more looks."""
@@ -95,3 +110,40 @@ async def test_a_resource_without_healthy_devices_cannot_be_lost(tmp_path, monke
         await check.answer()
     assert not await check.is_forgotten()
     check.task.cancel()
+
+
+@pytest.fixture
+def no_quiet_question(monkeypatch):
+    """The kubelet is never asked for the sake of time alone."""
+    monkeypatch.setattr(generation, "QUIET_PERIODS", float("inf"))
+
+
+@pytest.mark.usefixtures("no_quiet_question")
+async def test_a_kubelet_without_traces_of_other_plugins_is_asked_no_more(check):
+    """Nobody can have made it forget the devices since it said that it has them; a new trace is asked about once."""
+    check.traces = 1
+    await check.answer("0", "1")
+    assert await check.is_left_alone()
+    check.traces = 2
+    await check.answer("0", "1")
+    assert await check.is_left_alone()
+
+
+@pytest.mark.usefixtures("no_quiet_question")
+async def test_a_kubelet_is_asked_again_after_a_miss_and_after_no_answer(check):
+    """Without any further trace: the loss is found by the next question, not by the next change."""
+    check.traces = 1
+    await check.does_not_answer()
+    await check.does_not_answer()
+    await check.answer("theirs")
+    await check.answer("theirs")
+    assert await asyncio.wait_for(check.task, 20)
+
+
+async def test_a_quiet_kubelet_is_asked_every_tenth_period(check):
+    """Whatever it may have forgotten the devices for."""
+    check.traces = 1
+    await check.answer("0", "1")
+    await check.answer("theirs")
+    await check.answer("theirs")
+    assert await asyncio.wait_for(check.task, 20)

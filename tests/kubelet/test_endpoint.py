@@ -104,3 +104,79 @@ def test_two_processes_without_memory_use_no_name_twice_within_a_second(tmp_path
     time.sleep(0.05)  # a generation takes longer than that
 
     assert endpoint.last_generation([tmp_path], NAME, 0) + 1 > first
+
+
+def tick():
+    """Wait until the kernel's clock has gone on: files have the time of its last tick."""
+    time.sleep(0.02)
+
+
+@pytest.fixture
+def settled(directory, monkeypatch):
+    """A kubelet's directory whose last change is some time ago by the clock, with our socket in it."""
+    (directory / "kubelet_internal_checkpoint").write_text("{}")
+    servers = [bind(directory / "before.sock")]
+    tick()
+    servers.append(bind(directory / f"{endpoint.prefix(NAME)}7.sock"))
+    tick()
+    clock = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: clock() + endpoint._TICK_NANOSECONDS)
+
+    def ask(*directories):
+        return endpoint.traces_of_others(
+            directories or (directory,), NAME, [directory / f"{endpoint.prefix(NAME)}7.sock"]
+        )
+
+    yield ask
+    for server in servers:
+        server.close()
+
+
+def test_older_sockets_and_those_of_other_resources_are_no_trace_of_a_rival(directory, settled):
+    """They registered before, or something else: nothing has changed while nothing comes."""
+    assert settled() is not None
+    fpga = bind(directory / f"{endpoint.prefix('example.com/fpga')}3.sock")
+    (directory / "DEPRECATION").write_text("")
+    (directory / "folder").mkdir()
+    assert settled() is not None
+    assert settled() == settled()
+    fpga.close()
+
+
+@pytest.mark.parametrize("name", ["nvidia-gpu.sock", f"{endpoint.prefix(NAME)}8.sock"])
+def test_a_plugin_with_a_newer_socket_may_end_without_a_trace(directory, settled, name):
+    """Also another devherd of the same resource; once the file is gone, there is the trace of its removal."""
+    before = settled()
+    later = bind(directory / name)
+    assert settled() is None
+    later.close()
+    assert settled() is None
+    tick()
+    (directory / name).unlink()
+    assert settled() not in (None, before)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_checkpoint_that_is_replaced_is_a_trace(directory, tmp_path, settled, number):
+    """So is a file in any other of the directories."""
+    registry = tmp_path / "plugins_registry"
+    registry.mkdir()
+    before = settled(directory, registry)
+    assert before is not None
+    tick()
+    file = (directory, registry)[number] / "kubelet_internal_checkpoint"
+    file.with_name(".new").write_text("{}")
+    file.with_name(".new").rename(file)
+    assert settled(directory, registry) not in (None, before)
+
+
+def test_traces_are_unknown_without_the_directory_without_our_socket_and_just_after_a_change(directory):
+    """A second change within a tick of the kernel's clock would leave the same time."""
+    server = bind(path := directory / f"{endpoint.prefix(NAME)}7.sock")
+    assert endpoint.traces_of_others([directory], NAME, [path]) is None
+    time.sleep(2 * endpoint._TICK_NANOSECONDS / 1e9)
+    assert endpoint.traces_of_others([directory], NAME, [path]) is not None
+    assert endpoint.traces_of_others([directory], NAME, [directory / "gone.sock"]) is None
+    assert endpoint.traces_of_others([directory], NAME, []) is None
+    assert endpoint.traces_of_others([directory / "gone"], NAME, [path]) is None
+    server.close()

@@ -8,6 +8,8 @@ from raw_plugin import RawPlugin, register
 from real_kubelet import pod
 from resource_child import RESOURCE, device, eventually
 
+from devherd.kubelet.endpoint import traces_of_others
+
 
 @pytest.fixture
 def rival(child_node):
@@ -53,6 +55,39 @@ def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(child_no
     eventually(lambda: child_node.state().registered)
     assert child_node.state().endpoint != first
     assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).main.paths == ["/dev/0", "/dev/1"]
+
+
+def test_the_end_of_a_plugin_with_the_same_devices_is_noticed(child_node):
+    """Up to 1.36 the kubelet drops the devices of both: no list has shown that there was another plugin."""
+    child_node.environment = {"DEVHERD_TEST_KUBELET_CHECK": "0.2"}
+    child_node.kubelet.start()
+    child_node.serve(device("0"), device("1"))
+    eventually(lambda: child_node.state().registered)
+    rival = RawPlugin(child_node.kubelet.plugins / "rival.sock", resource=RESOURCE)
+    assert register(child_node.kubelet.plugins, "rival.sock", RESOURCE) == ""
+    rival.send("0", "1")
+    time.sleep(1)  # it is asked in this time, and has the devices
+    rival.stop()
+    if KUBERNETES < (1, 37):
+        eventually(lambda: child_node.logged("the kubelet has lost our devices, although the stream is still open"))
+    child_node.until_capacity(2, 2)
+
+
+def test_the_kubelet_leaves_a_trace_of_each_list(child_node, rival):
+    """It replaces its checkpoint, also for a list that changes nothing: without a trace, there was none."""
+    plugins = child_node.kubelet.plugins
+
+    def traces():
+        return traces_of_others([plugins], RESOURCE, [plugins / "rival.sock"])
+
+    assert register(plugins, "rival.sock", RESOURCE) == ""
+    rival.send("theirs")
+    child_node.until_capacity(1, 1)
+    for _ in range(3):
+        eventually(traces)
+        before = traces()
+        rival.send("theirs")
+        eventually(lambda: traces() not in (None, before))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("devices", [[device("0")], [device("0", numa=[0, 1])], [device("0", "xid")], []])

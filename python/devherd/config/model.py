@@ -511,7 +511,9 @@ class Config(Section):
     cdi_dir: HostPath = Path("/var/run/cdi")
     """The directory on the host in which CDI specs are written."""
     kubelet_check: Period = DEFAULTS.kubelet_check
-    """Interval at which the kubelet is asked whether it still has all devices; 0: never."""
+    """Interval at which the kubelet is asked whether it still has the devices; 0: never. Each tenth time if nothing has
+    changed in its directories.
+    """
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     ledger: Ledger = Ledger()

@@ -18,7 +18,7 @@ from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
 from devherd.errors import DevherdError
-from devherd.kubelet.endpoint import Endpoint, Identity
+from devherd.kubelet.endpoint import Endpoint, Identity, Traces, traces_of_others
 from devherd.kubelet.pod_resources import allocatable_ids
 from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
@@ -29,6 +29,8 @@ MISSES = 2
 """Consecutive answers without our devices that count as a loss: one may precede our list's arrival at the kubelet."""
 SHORTEST_PERIOD = 0.8
 """The part of a period that is always waited for; the rest is chance, so that not all resources ask at once."""
+QUIET_PERIODS = 10
+"""After so many periods the kubelet is asked although nobody can have made it forget our devices."""
 
 WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
@@ -194,7 +196,12 @@ class Generation:
     async def _first(self, over: asyncio.Task[Ended]) -> Ended:
         """The first reason to end: that of `over`, or devices that the kubelet has lost."""
         settings = self._kubelet.settings
-        check = until_forgotten(settings.pod_resources_socket, self._resource, settings.kubelet_check)
+        check = until_forgotten(
+            settings.pod_resources_socket,
+            self._resource,
+            settings.kubelet_check,
+            lambda: traces_of_others(settings.socket_directories, self._resource.latest.name, self.sockets),
+        )
         forgotten = asyncio.create_task(check)
         try:
             await asyncio.wait((over, forgotten), return_when=asyncio.FIRST_COMPLETED)
@@ -298,16 +305,27 @@ async def _opened(stream: asyncio.Event) -> None:
         raise RegistrationError(f"the kubelet opened no stream within {WATCH_DEADLINE_SECONDS:.0f} s") from error
 
 
-async def until_forgotten(pod_resources: Path, resource: ResourceFile, period_seconds: float) -> str:
+async def until_forgotten(
+    pod_resources: Path, resource: ResourceFile, period_seconds: float, traces_of_others: Callable[[], Traces | None]
+) -> str:
     """Return the reason to register again once the kubelet lists none of the healthy devices.
+
+    A kubelet forgets the devices of an open stream when another plugin registers the resource, sends a list or ends. So
+    it is asked when the traces of others have changed since its last answer, while they are unknown, and every
+    QUIET_PERIODS: a question costs as much as everything else that the process does in a period at rest.
 
     If the period is 0, or if the kubelet does not answer (no PodResources API, no permission for its socket, too slow),
     this never returns.
     """
-    misses = 0
+    misses = quiet = 0
+    asked_at: Traces | None = None
     while misses < MISSES:
         part = random.uniform(SHORTEST_PERIOD, 1.0)  # noqa: S311 - chance, not secrecy
         await asyncio.sleep(period_seconds * part or float("inf"))
+        traces, quiet = traces_of_others(), quiet + 1
+        if traces is not None and traces == asked_at and quiet < QUIET_PERIODS:
+            continue
+        asked_at = None
         if not _is_there(pod_resources):
             continue
         try:
@@ -317,6 +335,7 @@ async def until_forgotten(pod_resources: Path, resource: ResourceFile, period_se
             continue
         healthy = resource.latest.healthy
         misses = misses + 1 if healthy and healthy.isdisjoint(listed) else 0
+        asked_at, quiet = None if misses else traces, 0
     return "the kubelet has lost our devices, although the stream is still open"
 
 

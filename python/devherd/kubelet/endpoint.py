@@ -7,17 +7,22 @@ kubelets from 1.37 on refuse a path that they know, and notice the end of its pl
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from devherd.errors import UsageError
 
 SUFFIX = ".sock"
+_PREFIX = "devherd-"
 MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
+_TICK_NANOSECONDS = 50_000_000
+"""Longer than a tick of the kernel's clock: two changes of a directory within one may leave the same change time."""
 
 Identity = tuple[int, int, int]
 """Device, inode and change time: a socket that is created again often gets the inode of the old one."""
+Traces = tuple[Identity | None, ...]
+"""The identities of directories: they change with each file that is created, replaced or removed there."""
 
 
 class Endpoint:
@@ -61,7 +66,7 @@ class Endpoint:
 
 def prefix(resource_name: str) -> str:
     """The prefix of the names of all sockets of a resource."""
-    return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
+    return f"{_PREFIX}{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
 
 
 def hand_over_socket(directory: Path, resource_name: str) -> Path:
@@ -111,3 +116,28 @@ def remove_stale(directories: Iterable[Path], resource_name: str) -> list[str]:
                 path.unlink(missing_ok=True)
                 removed.append(path.name)
     return removed
+
+
+def traces_of_others(directories: Sequence[Path], resource_name: str, ours: Collection[Path]) -> Traces | None:
+    """What changes in the kubelet's directories when another plugin registers this resource or sends a list of it.
+
+    It makes a socket, and for each list the kubelet replaces its checkpoint. None while there is a socket newer than
+    ours in the first directory, whose plugin may end without a trace, or if that cannot be seen.
+    """
+    traces, own = tuple(map(identity, directories)), [*map(identity, ours)]
+    if traces[0] is None or not own or None in own or time.time_ns() - traces[0][2] < _TICK_NANOSECONDS:
+        return None
+    since, names = min(filter(None, own))[2], {path.name for path in ours}
+    try:
+        with os.scandir(directories[0]) as entries:
+            others = [entry for entry in entries if entry.name not in names and _may_serve(entry, resource_name)]
+            is_rivalled = any(entry.stat(follow_symlinks=False).st_ctime_ns >= since for entry in others)
+    except OSError:
+        return None
+    return None if is_rivalled else traces
+
+
+def _may_serve(entry: os.DirEntry[str], resource_name: str) -> bool:
+    """True if an entry of the kubelet's directory may be the socket of a plugin of this resource."""
+    is_of_another_resource = entry.name.startswith(_PREFIX) and not entry.name.startswith(prefix(resource_name))
+    return not (is_of_another_resource or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
