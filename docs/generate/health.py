@@ -10,7 +10,7 @@ from tables import table
 from devherd._native import Finding, health_sources
 from devherd.health import verdicts
 from devherd.health.held import Held
-from devherd.reasons.kernel_log_rules import Rule, shipped
+from devherd.reasons.kernel_log_rules import SHIPPED, Rule
 from devherd.reasons.registry import KERNEL_LOG, MEANINGS, NVML, Meaning
 from devherd.reasons.xids import CATALOGUE as XIDS
 from devherd.reasons.xids import XID
@@ -105,7 +105,7 @@ def page() -> str:
         XIDS_HEAD,
         _xids(),
         AFTER_SOURCES,
-        _rules(shipped()),
+        _rules(SHIPPED),
     ]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [

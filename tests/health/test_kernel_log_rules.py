@@ -6,7 +6,7 @@ import pytest
 from not_tested import not_tested
 
 from devherd._native import KernelLog
-from devherd.reasons.kernel_log_rules import compiled_from, in_force, shipped
+from devherd.reasons.kernel_log_rules import SHIPPED, compiled_from, in_force
 from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
 
 FALLEN = (
@@ -284,8 +284,8 @@ def test_the_log_of_this_machine_is_read():
 def test_every_rule_that_is_off_is_among_those(tmp_path):
     """So that none is shipped untested."""
     [parameters] = test_a_rule_that_is_off_is_switched_on_by_its_name.pytestmark
-    assert {rule for _, rule in parameters.args[1]} == {rule.name for rule in shipped() if rule.optional}
-    assert {rule for _, rule, _ in FORMS} == {rule.name for rule in shipped() if not rule.optional}
+    assert {rule for _, rule in parameters.args[1]} == {rule.name for rule in SHIPPED if rule.optional}
+    assert {rule for _, rule, _ in FORMS} == {rule.name for rule in SHIPPED if not rule.optional}
 
 
 def test_a_rule_of_the_user_s_own_is_tried_after_the_shipped_ones(tmp_path, log):

@@ -33,7 +33,7 @@ from devherd.config.types import (
 from devherd.config.vendors import Enabled, GenericDevice, Preference, Vendors
 from devherd.config.web import Web
 from devherd.configurations import Configurations
-from devherd.reasons.kernel_log_rules import shipped
+from devherd.reasons.kernel_log_rules import SHIPPED
 from devherd.reasons.registry import CAN_BE_OFF, MONITORS
 from devherd.reasons.xids import OF_PLUGIN_IGNORED
 from devherd.settings import COMMON_OPTIONS, DEFAULTS, LogFormat, LogLevel, RegistrationWay, Settings
@@ -165,13 +165,13 @@ class KernelLogOptions(Section):
 
     @model_validator(mode="after")
     def _names(self) -> "KernelLogOptions":
-        optional = sorted(rule.name for rule in shipped() if rule.optional)
+        optional = sorted(rule.name for rule in SHIPPED if rule.optional)
         for place, name in enumerate(self.optional):
             if name not in optional:
                 raise WrongValueError(
                     f"{echo(name)} is not a rule that can be switched on", meant(name, optional), at=("optional", place)
                 )
-        taken = {rule.name for rule in shipped()}
+        taken = {rule.name for rule in SHIPPED}
         for place, rule in enumerate(self.rules):
             if rule.name in taken:
                 raise WrongValueError(

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -456,8 +455,7 @@ def _means(rule: "HealthRule", entries: Mapping["DeviceKey", "Entry"], key: "Dev
 
 
 def _changed(meaning: Meaning, rule: "HealthRule", name: str) -> Meaning:
-    return replace(
-        meaning,
+    return meaning.but(
         action=rule.action or meaning.action,
         after=meaning.after if rule.after is None else rule.after,
         hold=meaning.hold if rule.hold is None else rule.hold,

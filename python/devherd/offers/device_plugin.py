@@ -5,15 +5,15 @@ They contain everything for the answer to Allocate: `device_plugin.allocation` o
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devherd import cdi
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry, key_of
 from devherd.offers.rules import Offer, Offered, Offers, add_mps, problem_of
 from devherd.proto import spool_pb2
+from devherd.records import Record, field
 from devherd.spool import encoded, ids_of
 
 if TYPE_CHECKING:
@@ -34,13 +34,15 @@ _PREFERENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """A device of an offer, encoded as the only device of each message: several of them in a row are one message."""
 
-    ids: Sequence[str]
-    in_offer: bytes
-    in_resource: bytes
+    __slots__ = ("ids", "in_offer", "in_resource")
+
+    def __init__(self, ids: Sequence[str], in_offer: bytes, in_resource: bytes) -> None:
+        self.ids: Final = ids
+        self.in_offer: Final = in_offer
+        self.in_resource: Final = in_resource
 
     def judged(self, verdict: Verdict) -> "Part":
         """A copy with the reasons and warnings of this verdict."""
@@ -49,21 +51,28 @@ class Part:
         offer.devices[0].reasons.extend(verdict.reasons)
         offer.devices[0].warnings.extend(verdict.warnings)
         resource.devices[0].reasons.extend(verdict.reasons)
-        return replace(self, in_offer=encoded(offer), in_resource=encoded(resource))
+        return Part(self.ids, encoded(offer), encoded(resource))
 
 
-@dataclass(frozen=True, eq=False)
 class Made:
     """An offer, encoded. One that has not changed is the same object: readers need not look at it again."""
 
-    name: str
-    head: bytes
-    """The offer without its devices."""
-    head_of_resource: bytes
-    parts: Mapping[DeviceKey, Part]
-    """The devices, in their order."""
-    verdicts: Mapping[DeviceKey, Verdict] = field(default_factory=dict)
-    """Those on its devices: each has the reasons and warnings of its own."""
+    def __init__(
+        self,
+        name: str,
+        head: bytes,
+        head_of_resource: bytes,
+        parts: Mapping[DeviceKey, Part],
+        verdicts: Mapping[DeviceKey, Verdict],
+    ) -> None:
+        self.name: Final = name
+        self.head: Final = head
+        """The offer without its devices."""
+        self.head_of_resource: Final = head_of_resource
+        self.parts: Final = parts
+        """The devices, in their order."""
+        self.verdicts: Final = verdicts
+        """Those on its devices: each has the reasons and warnings of its own."""
 
     @cached_property
     def in_offer(self) -> bytes:
@@ -97,16 +106,15 @@ class Made:
     def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "Made":
         """A copy in which devices have the reasons and warnings of these verdicts."""
         judged = {key: self.parts[key].judged(verdict) for key, verdict in verdicts.items()}
-        return replace(self, parts={**self.parts, **judged}, verdicts=verdicts)
+        return Made(self.name, self.head, self.head_of_resource, {**self.parts, **judged}, verdicts)
 
     def without(self, leaving: AbstractSet[DeviceKey]) -> "Made":
         """A copy without these devices; the same object if there are none."""
         if not leaving:
             return self
         parts = {key: part for key, part in self.parts.items() if key not in leaving}
-        return replace(
-            self, parts=parts, verdicts={key: one for key, one in self.verdicts.items() if key not in leaving}
-        )
+        verdicts = {key: one for key, one in self.verdicts.items() if key not in leaving}
+        return Made(self.name, self.head, self.head_of_resource, parts, verdicts)
 
 
 def made_of(offer: spool_pb2.Offer) -> Made:
@@ -135,13 +143,12 @@ def made_of(offer: spool_pb2.Offer) -> Made:
     return Made(offer.name, encoded(head), encoded(_resource_without_devices(head)), parts, verdicts)
 
 
-@dataclass(slots=True)
-class DevicePluginOffers:
+class DevicePluginOffers(Record, frozen=False):
     """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
-    made: list[Made] = field(default_factory=list)
-    problems: list[spool_pb2.Problem] = field(default_factory=list)
-    rules: dict[DeviceKey, str] = field(default_factory=dict)
+    made: list[Made] = field(factory=list)
+    problems: list[spool_pb2.Problem] = field(factory=list)
+    rules: dict[DeviceKey, str] = field(factory=dict)
 
     @property
     def offers(self) -> list[spool_pb2.Offer]:
@@ -149,19 +156,22 @@ class DevicePluginOffers:
         return [made.offer for made in self.made]
 
 
-@dataclass(slots=True)
 class _KeptPart:
     """A part as last made, and what it was made of: thousands need not be made again for one of them."""
 
-    offered: Offered
-    shares: Sequence[str]
-    replicas: int
-    part: Part
-    problem: spool_pb2.Problem | None
+    __slots__ = ("offered", "part", "problem", "replicas", "shares")
+
+    def __init__(
+        self, offered: Offered, shares: Sequence[str], replicas: int, part: Part, problem: spool_pb2.Problem | None
+    ) -> None:
+        self.offered: Final = offered
+        self.shares: Final = shares
+        self.replicas: Final = replicas
+        self.part: Final = part
+        self.problem: Final = problem
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Record):
     """An offer as last made, and what it was made of."""
 
     offer: Offer
@@ -219,7 +229,7 @@ class Maker:
                 with_verdicts = last if is_last else made.judged(of_it)
                 self._judged[made.name] = made, with_verdicts
             judged.append(with_verdicts)
-        return replace(offers, made=judged)
+        return offers.but(made=judged)
 
     def _made(self, offer: Offer, processor_nodes: Collection[int], before: Mapping[DeviceKey, _KeptPart]) -> _Kept:
         unique, problems = _unique(offer)
@@ -247,6 +257,7 @@ class Maker:
             encoded(head),
             encoded(_resource_without_devices(head)),
             {key: kept.part for key, kept in parts.items()},
+            {},
         )
         wanted = sum(len(offered.ids) for offered in unique)
         if made.size < wanted:

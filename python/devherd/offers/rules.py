@@ -6,14 +6,15 @@ The front ends decide how containers get devices: `device_plugin` is the kubelet
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from devherd._native import Device, NaturalKey, vendors
 from devherd.config.resolved import Config, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
+from devherd.records import Record, field
 from devherd.spool import ids_of
 from devherd.text import resource_name_refusal
 
@@ -61,72 +62,84 @@ def _is_before_volta(attributes: Mapping[str, str]) -> bool:
     return version is not None and int(version[1]) < 7
 
 
-@dataclass(frozen=True, slots=True)
 class Offered:
-    """A device in an offer."""
+    """A device in an offer. There may be ten thousand: the device is asked once for what each arrangement needs."""
 
-    entry: Entry
-    replicas: int = 0
-    """How many containers may share each of its ids; 0 if it is not shared."""
-    by_mps: bool = False
-    """True if they share it through NVIDIA's Multi-Process Service."""
-    pre_start: PreStart = field(default_factory=PreStart)
-    """What must hold before a container with it starts."""
-    rule: str = ""
-    """The rule that chose the offer."""
-    ids: Sequence[str] = field(init=False, compare=False)
-    """The ids under which the kubelet lists it."""
-    longest: str = field(init=False, compare=False)
-    """The longest of them."""
-    numa_nodes: Sequence[int] = field(init=False, compare=False)
-    order: NaturalKey = field(init=False, compare=False)
-    """Its place in the offer."""
+    __slots__ = ("by_mps", "entry", "ids", "longest", "numa_nodes", "order", "pre_start", "replicas", "rule")
 
-    def __post_init__(self) -> None:
-        """Ask the device once for what each arrangement needs."""
-        device = self.entry.device
-        ids = ids_of(device.id, self.replicas, device.shares)
-        object.__setattr__(self, "ids", ids)
-        longest = ids[0] if len(ids) == 1 else max(ids, key=lambda one: len(one.encode()))
-        object.__setattr__(self, "longest", longest)
-        object.__setattr__(self, "numa_nodes", device.numa_nodes)
-        object.__setattr__(self, "order", NaturalKey(ids[0]))
+    def __init__(self, entry: Entry, replicas: int, pre_start: PreStart, rule: str, *, by_mps: bool) -> None:
+        self.entry: Final = entry
+        self.replicas: Final = replicas
+        """How many containers may share each of its ids; 0 if it is not shared."""
+        self.by_mps: Final = by_mps
+        """True if they share it through NVIDIA's Multi-Process Service."""
+        self.pre_start: Final = pre_start
+        """What must hold before a container with it starts."""
+        self.rule: Final = rule
+        """The rule that chose the offer."""
+        self.ids: Final = ids_of(entry.device.id, replicas, entry.device.shares)
+        """The ids under which the kubelet lists it."""
+        is_one = len(self.ids) == 1
+        self.longest: Final = self.ids[0] if is_one else max(self.ids, key=lambda one: len(one.encode()))
+        """The longest of them."""
+        self.numa_nodes: Final = entry.device.numa_nodes
+        self.order: Final = NaturalKey(self.ids[0])
+        """Its place in the offer."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Offered) and self._values == other._values)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _values(self) -> tuple[object, ...]:
+        return self.entry, self.replicas, self.by_mps, self.pre_start, self.rule
 
 
-@dataclass(slots=True)
-class Offer:
+class Offer(Record, frozen=False):
     """The devices that are advertised under one name."""
 
     name: str
     vendor: str
     """The vendor of its first device."""
-    devices: list[Offered] = field(default_factory=list)
+    devices: list[Offered] = field(factory=list)
     preferred: str = "packed"
     """Which devices are allocated together: `aligned`, `packed`, `distributed`, `none`."""
     fail_requests_greater_than_one: bool = False
 
 
-@dataclass(slots=True)
-class Offers:
+class Offers(Record, frozen=False):
     """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
-    offers: list[Offer] = field(default_factory=list)
-    problems: list[spool_pb2.Problem] = field(default_factory=list)
-    rules: dict[DeviceKey, str] = field(default_factory=dict)
+    offers: list[Offer] = field(factory=list)
+    problems: list[spool_pb2.Problem] = field(factory=list)
+    rules: dict[DeviceKey, str] = field(factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class _Choice:
     """What the rules decide about a device."""
 
-    entry: Entry
-    rule: str
-    offered: Offered | None = None
-    """None if it is not offered."""
-    name: str = ""
-    preferred: str = ""
-    fail_requests_greater_than_one: bool = False
-    problem: spool_pb2.Problem | None = None
+    __slots__ = ("entry", "fail_requests_greater_than_one", "name", "offered", "preferred", "problem", "rule")
+
+    def __init__(
+        self,
+        entry: Entry,
+        rule: str,
+        offered: Offered | None = None,
+        name: str = "",
+        *,
+        preferred: str = "",
+        problem: spool_pb2.Problem | None = None,
+        fail_requests_greater_than_one: bool = False,
+    ) -> None:
+        """`offered` is None if it is not offered."""
+        self.entry: Final = entry
+        self.rule: Final = rule
+        self.offered: Final = offered
+        self.name: Final = name
+        self.preferred: Final = preferred
+        self.problem: Final = problem
+        self.fail_requests_greater_than_one: Final = fail_requests_greater_than_one
 
 
 class Arranger:
@@ -178,11 +191,11 @@ class Arranger:
         return _Choice(
             entry,
             described,
-            Offered(entry, replicas, shared.strategy == "mps", rule.pre_start, described),
+            Offered(entry, replicas, rule.pre_start, described, by_mps=shared.strategy == "mps"),
             name,
-            rule.preferred or self._preference(entry.vendor, shared=replicas > 0),
-            shared.refuses_more_than_one,
-            None if complaint is None else problem_of(entry, complaint),
+            preferred=rule.preferred or self._preference(entry.vendor, shared=replicas > 0),
+            problem=None if complaint is None else problem_of(entry, complaint),
+            fail_requests_greater_than_one=shared.refuses_more_than_one,
         )
 
     def _preference(self, vendor: str, *, shared: bool) -> str:

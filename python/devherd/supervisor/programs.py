@@ -136,7 +136,8 @@ def _resource(child: Child) -> int:
 
 
 def _preload_scan() -> None:
-    import devherd.scanner.loop  # noqa: PLC0415, F401 - only this process needs it
+    with lean_imports():
+        import devherd.scanner.loop  # noqa: PLC0415, F401 - only this process needs it
 
 
 def _first_scan(config: Config) -> None:

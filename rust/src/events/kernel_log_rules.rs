@@ -1,10 +1,11 @@
-//! Rules, compiled once, by which records of the kernel log report events of devices.
+//! Rules by which records of the kernel log report events of devices. A pattern is compiled when it is first needed.
 //!
 //! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi`
 //! and `ci` (a MIG instance) name the device, or `bdf` and `link` a port of a switch that it is connected to; `xid` and
 //! `value` distinguish events of one rule.
 
 use std::io;
+use std::sync::OnceLock;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
@@ -51,23 +52,50 @@ pub struct Match {
 /// The rules in order: the first that matches a record decides.
 #[derive(Debug)]
 pub struct Rules {
-    rules: Vec<(Row, Regex)>,
+    rules: Vec<Rule>,
     /// Matches every text that contains any rule's literal, so that most records cost a single search.
     any: Regex,
 }
 
+/// A rule, and its pattern once a text contains what the rule wants: on most hosts no text does.
+#[derive(Debug)]
+struct Rule {
+    row: Row,
+    pattern: OnceLock<Option<Regex>>,
+}
+
+impl Rule {
+    /// What its pattern matches in a text that the kernel has written as `escaped`. A pattern that `Rules::check` refuses
+    /// matches nothing.
+    fn captures<'text>(&self, escaped: &[u8], text: &'text [u8]) -> Option<Captures<'text>> {
+        let wanted = self.row.contains.as_bytes();
+        if !wanted.is_empty() && !escaped.windows(wanted.len()).any(|part| part == wanted) {
+            return None;
+        }
+        self.pattern.get_or_init(|| compiled(&self.row.name, &self.row.pattern).ok()).as_ref()?.captures(text)
+    }
+}
+
 impl Rules {
-    /// Compiles the rules.
+    /// Checks the patterns of rules.
     ///
     /// # Errors
     /// `InvalidInput`, with the rule's name, for a pattern that is invalid or too large.
+    pub fn check(rows: &[Row]) -> io::Result<()> {
+        rows.iter().try_for_each(|row| compiled(&row.name, &row.pattern).map(drop))
+    }
+
+    /// Takes rules whose patterns have been checked.
+    ///
+    /// # Errors
+    /// `InvalidInput` if what they want takes too much space.
     pub fn new(rows: Vec<Row>) -> io::Result<Self> {
         let literals: Vec<String> = rows.iter().map(|row| regex::escape(&row.contains)).collect();
         // An empty alternation would match every text; an empty class matches none.
         let any = if rows.is_empty() { "[^\\x00-\\xff]".to_owned() } else { literals.join("|") };
         let any = compiled("", &any)?;
-        let rules = rows.into_iter().map(|row| compiled(&row.name, &row.pattern).map(|pattern| (row, pattern)));
-        Ok(Self { rules: rules.collect::<io::Result<_>>()?, any })
+        let rules = rows.into_iter().map(|row| Rule { row, pattern: OnceLock::new() }).collect();
+        Ok(Self { rules, any })
     }
 
     /// Matches a record; returns the match and its text for people, or `None` if no rule matches.
@@ -77,12 +105,13 @@ impl Rules {
             return None;
         }
         let text = record.text();
-        let (row, groups) = self.rules.iter().find_map(|(row, pattern)| Some((row, pattern.captures(&text)?)))?;
+        let captures = |rule: &Rule| rule.captures(record.escaped, &text);
+        let (rule, groups) = self.rules.iter().find_map(|rule| Some((rule, captures(rule)?)))?;
         let number = |name| group(&groups, name).parse().ok();
         let written = |name| group(&groups, name).to_ascii_lowercase();
         let pci_address = Some(written("bdf")).filter(|address| !address.is_empty());
         let matched = Match {
-            rule: row.name.clone(),
+            rule: rule.row.name.clone(),
             pci_address: pci_address.unwrap_or_else(|| record.pci_address.unwrap_or_default().to_ascii_lowercase()),
             uuid: group(&groups, "uuid"),
             gpu_instance: number("gi"),
@@ -161,6 +190,14 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_is_tried_only_on_a_text_that_contains_what_its_rule_wants() {
+        let rules = rules(&[("greedy", "wanted", "lost"), ("other", "is lost", "(?P<value>lost)")]).unwrap();
+        let (matched, _) = rules.read(&record("card 7 is lost", None)).unwrap();
+        assert_eq!((matched.rule.as_str(), matched.value.as_str()), ("other", "lost"));
+        assert_eq!(rules.read(&record("wanted, and lost", None)).unwrap().0.rule, "greedy");
+    }
+
+    #[test]
     fn without_rules_nothing_is_of_interest() {
         assert_eq!(rules(&[]).unwrap().read(&record("NVRM: Xid", None)), None);
     }
@@ -168,7 +205,8 @@ mod tests {
     #[test]
     fn an_invalid_or_too_large_pattern_is_refused_with_its_rule() {
         for pattern in ["(", r"(?P<bdf>\w{1000}){1000}"] {
-            let error = rules(&[("mine", "", pattern)]).unwrap_err();
+            let row = Row { name: "mine".into(), contains: String::new(), pattern: pattern.into() };
+            let error = Rules::check(&[row]).unwrap_err();
             assert!(
                 error.kind() == io::ErrorKind::InvalidInput
                     && error.to_string().starts_with("rule mine: its pattern: ")

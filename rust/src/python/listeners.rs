@@ -155,7 +155,8 @@ impl KernelLog {
     ) -> PyResult<Self> {
         let host = if simulated { Host::simulated(host_root) } else { Host::new(host_root) };
         let after = after.map(|(next, lag)| kernel_log::Position { next, lag });
-        let log = kernel_log::KernelLog::of_host(&host, Path::new(host_root), compiled(rules)?, after);
+        let rules = Rules::new(rows(rules)).map_err(refused)?;
+        let log = kernel_log::KernelLog::of_host(&host, Path::new(host_root), rules, after);
         Ok(Self(Mutex::new(Some(log.map_err(numbered)?))))
     }
 
@@ -180,12 +181,16 @@ impl KernelLog {
 
 #[pyfunction]
 pub(super) fn check_kernel_log_rules(rules: Vec<(String, String, String)>) -> PyResult<()> {
-    compiled(rules).map(drop)
+    Rules::check(&rows(rules)).map_err(refused)
 }
 
-fn compiled(rules: Vec<(String, String, String)>) -> PyResult<Rules> {
-    let rows = rules.into_iter().map(|(name, contains, pattern)| Row { name, contains, pattern });
-    Rules::new(rows.collect()).map_err(|error| PyValueError::new_err(error.to_string()))
+fn rows(rules: Vec<(String, String, String)>) -> Vec<Row> {
+    rules.into_iter().map(|(name, contains, pattern)| Row { name, contains, pattern }).collect()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` calls it")]
+fn refused(error: std::io::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 /// The exception with its error number, which the conversion of `pyo3` leaves out.
