@@ -4,6 +4,9 @@ import time
 from pathlib import Path
 
 from devherd import spool
+from devherd.health.policy import Verdict
+from devherd.inventory import key_of
+from devherd.offers.device_plugin import Made, Part, resource_of
 from devherd.proto.spool_pb2 import Offer, Offers
 
 FILE = "offers.pb"
@@ -26,3 +29,23 @@ def take_away(run_dir: Path, name: str) -> None:
 
 def _write(run_dir: Path, offers: dict[str, Offer]) -> None:
     spool.write(run_dir / FILE, Offers(offers=[offers[name] for name in sorted(offers)], version=time.time_ns()))
+
+
+def made_of(offer: Offer) -> Made:
+    """An offer that is there as a message, as the scanner makes it."""
+    parts = {
+        key_of(device): Part(
+            spool.ids_of(device.id, device.replicas, device.shares),
+            spool.encoded(Offer(devices=[device])),
+            spool.encoded(resource_of(Offer(devices=[device]))),
+        )
+        for device in offer.devices
+    }
+    verdicts = {
+        key_of(device): Verdict(tuple(device.reasons), tuple(device.warnings))
+        for device in offer.devices
+        if device.reasons or device.warnings
+    }
+    head = Offer.FromString(spool.encoded(offer))
+    head.ClearField("devices")
+    return Made(offer.name, spool.encoded(head), spool.encoded(resource_of(head)), parts, verdicts)

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from offered import made_of
 from test_offer_rules import FakeEdits, entry
 
 from devherd.config.model import Config
@@ -9,7 +10,7 @@ from devherd.config.resolution import resolve
 from devherd.health.policy import Verdict
 from devherd.inventory import Entry
 from devherd.offers import rules
-from devherd.offers.device_plugin import Maker, device_plugin_offers, made_of, resource_of
+from devherd.offers.device_plugin import Maker, device_plugin_offers, resource_of
 from devherd.proto import spool_pb2
 from devherd.spool import listed, size_of
 

@@ -2,11 +2,12 @@
 
 import logging
 
+from offered import made_of
+
 from devherd import history
 from devherd._native import Finding
 from devherd.health.held import Held
 from devherd.history import History
-from devherd.offers.device_plugin import made_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import meaning_of
 from devherd.scanner.change_log import SETTLED_SECONDS, ChangeLog

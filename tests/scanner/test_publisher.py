@@ -4,9 +4,10 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offered import made_of
 
 from devherd import spool
-from devherd.offers.device_plugin import Made, made_of
+from devherd.offers.device_plugin import Made
 from devherd.proto import spool_pb2
 from devherd.scanner.publisher import Acknowledgements, Publisher
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devherd import cdi
 from devherd.health.policy import Verdict
-from devherd.inventory import DeviceKey, Entry, key_of
+from devherd.inventory import DeviceKey, Entry
 from devherd.offers.rules import Offer, Offered, Offers, add_mps, problem_of
 from devherd.proto import spool_pb2
 from devherd.records import Record, field
@@ -115,32 +115,6 @@ class Made:
         parts = {key: part for key, part in self.parts.items() if key not in leaving}
         verdicts = {key: one for key, one in self.verdicts.items() if key not in leaving}
         return Made(self.name, self.head, self.head_of_resource, parts, verdicts)
-
-
-def made_of(offer: spool_pb2.Offer) -> Made:
-    """An offer that is there as a message."""
-    parts = {
-        key_of(device): Part(
-            ids_of(device.id, device.replicas, device.shares),
-            encoded(spool_pb2.Offer(devices=[device])),
-            encoded(spool_pb2.Resource(devices=[_listed(device)])),
-        )
-        for device in offer.devices
-    }
-    verdicts = {
-        key_of(device): Verdict(tuple(device.reasons), tuple(device.warnings))
-        for device in offer.devices
-        if device.reasons or device.warnings
-    }
-    head = spool_pb2.Offer(
-        name=offer.name,
-        vendor=offer.vendor,
-        front_end=offer.front_end,
-        preferred=offer.preferred,
-        fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
-        processor_nodes=offer.processor_nodes,
-    )
-    return Made(offer.name, encoded(head), encoded(_resource_without_devices(head)), parts, verdicts)
 
 
 class DevicePluginOffers(Record, frozen=False):

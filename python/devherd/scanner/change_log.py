@@ -12,12 +12,12 @@ from devherd.health.lost import News
 from devherd.health.policy import FINE, Verdict
 from devherd.health.verdicts import way_back
 from devherd.history import History
-from devherd.inventory import DeviceKey
+from devherd.inventory import DeviceKey, key_of
 from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import AMD_KFD, CORDON, EXTERNAL, EXTERNAL_PREFIX, GONE, MONITORS, NVML, uncordon
 from devherd.reasons.xids import OF_APPLICATIONS, described
-from devherd.spool import HEALTHY, UNHEALTHY
+from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
 
 if TYPE_CHECKING:
@@ -65,16 +65,21 @@ class ChangeLog:
     def __init__(
         self,
         history: History,
-        published: Iterable[Made],
+        published: Iterable[spool_pb2.Offer],
         problems: Iterable[spool_pb2.Problem],
         sources: Iterable[health_pb2.SourceState] = (),
     ) -> None:
         """An earlier scanner has logged what is published, and which problems and sources there are at the start."""
         self._history = history
         published = list(published)
-        self._verdicts = {name: (key, made.verdicts[key]) for made in published for name, key in _named(made)}
+        self._verdicts = {
+            (offer.name, device.id): (key_of(device), Verdict(tuple(device.reasons), tuple(device.warnings)))
+            for offer in published
+            for device in offer.devices
+            if device.reasons or device.warnings
+        }
         """The verdicts that are logged, but those on devices that are fine, with the keys of the devices."""
-        self._sizes = _sizes_of(published)
+        self._sizes = {offer.name: size_of(offer) for offer in published}
         self._problems = list(problems)
         self._troubles = _troubles_of(sources)
         self._over_since: dict[Trouble, float] = {}

@@ -16,9 +16,9 @@ from devherd.health.kernel_log import KernelLogSource, PrintedXid
 from devherd.health.lost import LostDevices, LostFile, PresentFile
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
-from devherd.inventory import DeviceKey, DevicesFile
+from devherd.inventory import DeviceKey, DevicesFile, key_of
 from devherd.offers.config_warnings import left_out
-from devherd.offers.device_plugin import Made, made_of
+from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
@@ -73,7 +73,7 @@ class Round:
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
-        published = list(map(made_of, self._publisher.published))
+        published = self._publisher.published
         self._offered = OfferedIds(published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._reserve = Reserve(settings.reserve_file)
@@ -380,10 +380,12 @@ class Round:
 class OfferedIds:
     """The ids under which devices are offered, and which of them are Unhealthy."""
 
-    def __init__(self, offers: Sequence[Made]) -> None:
-        self.keys = dict(_ids_of(offers))
+    def __init__(self, published: Iterable[spool_pb2.Offer]) -> None:
+        """`published`: by an earlier scanner."""
+        found = [((offer.name, device_id), device) for offer in published for device_id, device in spool.listed(offer)]
+        self.keys = {name: key_of(device) for name, device in found}
         """The key of each device, by resource name and each of its ids."""
-        self._unhealthy = {name for name, _ in _ids_of(offers, of_unhealthy=True)}
+        self._unhealthy = {name for name, device in found if device.reasons}
         self._known: object = None
 
     def changed(self, offers: Sequence[Made], known: object) -> list[tuple[str, str]]:
