@@ -33,13 +33,14 @@ NEVER_RUN = {
     "ssl",
     "_hashlib",
     "asyncio.sslproto",
+    "tomllib",
 }
 OF_A_WEB_SERVER = {"http.server", "urllib.request", "socketserver", "wsgiref.simple_server", "email.message", "gzip"}
 OF_ONE = {
     "exporter": {"prometheus_client", "devherd.exporter.main"},
     "page": {"devherd.exporter.status_page.page", "html"},
     "resource": set(),
-    "scanner": {"devherd.scanner.loop", "devherd.health.policy", "tomllib"},
+    "scanner": {"devherd.scanner.loop", "devherd.health.policy"},
     "supervisor": set(),
 }
 """What only one kind of process has, the exporter some of it after a scrape, some after a look at the page."""
@@ -111,7 +112,8 @@ async def test_nothing_is_imported_before_the_first_registration_that_only_delay
     await shown.kubelet.until_allocatable("example.com/a", 1)
 
     pids = await running(shown)
-    for name, pid in {"supervisor": shown.herd.pid, "child": pids["resource:example.com_a"]}.items():
+    others = {name: pids[name] for name in ("resource:example.com_a", "scanner")}
+    for name, pid in {"supervisor": shown.herd.pid, **others}.items():
         modules = await imported(shown, pid)
         assert "devherd.settings" in modules
         assert modules & (DELAYS_A_START | NOT_FOR_THEM) == set(), name

@@ -1,8 +1,10 @@
 """The part of the start that needs supervisord and gRPC: imported while the first scan already runs.
 
-All children share the modules imported here. gRPC is imported but never used: it does not survive a fork.
+All children share the modules imported here. gRPC is imported but never used: it does not survive a fork. Nor is
+dataclasses, which elsewhere would bring its reader of source code: the page, sources and `kubernetes` have some.
 """
 
+import dataclasses  # noqa: F401
 import logging
 import re
 import time
