@@ -8,7 +8,7 @@ from typing import Any
 
 from tables import table
 
-from devherd.config.web_config import WebConfig
+from devherd.config.web_config import TlsSection, WebConfig
 from devherd.exporter import main as exporter
 from devherd.exporter import server
 
@@ -176,7 +176,7 @@ def _not_supported() -> str:
     """What the format has, and devherd refuses."""
     refused = [
         f"`{name}`"
-        for section in (WebConfig, WebConfig.model_fields["tls_server_config"].annotation)
+        for section in (WebConfig, TlsSection)
         for name, field in section.model_fields.items()
         if field.annotation is Any
     ]

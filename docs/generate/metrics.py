@@ -10,9 +10,10 @@ from tables import table
 from devherd import counters
 from devherd.config.sections import DeviceMetrics
 from devherd.counters import Counter, Histogram
-from devherd.exporter import metrics
 from devherd.exporter.declarations import ALL, Observed
+from devherd.exporter.device_series import device_families
 from devherd.instance.read import Herd
+from devherd.proto import spool_pb2
 
 HERE = Path(__file__).parent
 
@@ -41,9 +42,8 @@ SETTINGS = """\
 """
 
 WITHOUT = """\
-With `faults` the series of a device begin with its first finding: rates and increases miss that change,
-`DeviceFlapping` fires one change later, and `DeviceHeldElsewhere` never. With `none` no alert about a single device
-fires but `DeviceLost`.
+With `faults` the series of a device begin with its first finding: rates and increases miss that change, and
+`DeviceFlapping` fires one change later. With `none` no alert about a single device fires but `DeviceLost`.
 """
 
 EXAMPLES = "## Examples\n"
@@ -105,7 +105,7 @@ def _settings() -> str:
 
 
 def _kept(setting: DeviceMetrics) -> set[str]:
-    gauges = {family.name for family in metrics.device_families(Herd(), None, setting)}
+    gauges = {family.name for family in device_families(Herd(ledger=spool_pb2.Ledger()), None, setting)}
     return gauges | {metric.name for metric in counters.OF_DEVICES if setting != "none"}
 
 

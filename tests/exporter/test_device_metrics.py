@@ -19,7 +19,7 @@ from devherd.exporter.device_series import Kept, device_families
 from devherd.exporter.metrics import counter_families
 from devherd.instance.read import Herd
 from devherd.instance.read import read_instance as instance_of
-from devherd.proto import health_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 from devherd.settings import Settings
 
@@ -269,6 +269,16 @@ def test_what_the_scan_core_counted_in_another_boot_is_not_shown(tmp_path):
         spool.write(settings.counts_file, health_pb2.Counts(boot_id=boot, counts=COUNTS))
         shown.append(len(instance_of(settings).counts))
     assert shown == [len(COUNTS), 0]
+
+
+@pytest.mark.parametrize(("of_devices", "shown"), [("physical", {"1": 1, "2": 0}), ("faults", {"1": 1}), ("none", {})])
+def test_of_devices_that_are_held_elsewhere_the_alert_has_its_series_where_only_faults_are_shown(of_devices, shown):
+    ledger = spool_pb2.Ledger(devices=[spool_pb2.LedgerDevice(vendor="nvidia", device="1", is_held_elsewhere=True)])
+    offer = Offer(name="a.b/x", devices=[Device(id=each, vendor="nvidia") for each in ("1", "2")])
+    found = samples_of(device_families(Herd([offer], ledger=ledger), None, of_devices))
+    held = found.get("devherd_device_held_elsewhere", [])
+    assert {sample.labels["device_id"]: sample.value for sample in held} == shown
+    assert bool(found.get("devherd_device_open_processes")) == (of_devices == "physical")
 
 
 def test_a_reload_changes_which_devices_have_series(instance):

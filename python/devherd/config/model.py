@@ -416,8 +416,8 @@ class ExporterOptions(Section):
     device_metrics: DeviceMetrics = "physical"
     """Which devices have series of their own. `physical`: each device once, however often it is shared; `all`: every id
     that the kubelet knows, replicas of shared devices included; `faults`: each device once, and only while it has
-    findings, without the cards' counters (alerts work, but for `DeviceHeldElsewhere`); `none`: no device (of the alerts
-    about single devices only `DeviceLost` works). Counters have one series a device.
+    findings, without the cards' counters (alerts work); `none`: no device (of the alerts about single devices only
+    `DeviceLost` works). Counters have one series a device.
     """
     sleep_after: Period = 600.0
     """Time without a connection after which the process ends, to give its memory back. It binds its addresses at the

@@ -117,9 +117,10 @@ def device_families(
     if of_devices in ("all", "physical"):
         yield from kept.of("facts", herd, of_devices, lambda: facts(resources))
         yield kept.of("holders", herd, given, lambda: allocated(resources, allocations))
-        yield from kept.of("held", herd, (of_devices, herd.ledger), lambda: held(herd.ledger, resources))
         yield from kept.of("counts", herd, (of_devices, herd.counts), lambda: counts(herd.counts, resources))
     if of_devices != "none":
+        ledger, is_elsewhere = herd.ledger, of_devices == "faults"
+        yield from kept.of("held", herd, (of_devices, ledger), lambda: held(ledger, resources, only=is_elsewhere))
         yield from kept.of("trouble", herd, of_devices, lambda: trouble(resources))
         standing = _standing(herd)
         yield kept.of("findings", herd, (of_devices, standing), lambda: findings(standing, resources))
@@ -222,8 +223,11 @@ def allocated(resources: Resources, allocations: Allocations | None) -> Family:
     return family
 
 
-def held(ledger: spool_pb2.Ledger | None, resources: Resources) -> Sequence[Family]:
-    """Who has each device open, by the ledger; no series where it is not kept."""
+def held(ledger: spool_pb2.Ledger | None, resources: Resources, *, only: bool = False) -> Sequence[Family]:
+    """Who has each device open, by the ledger; no series where it is not kept.
+
+    With `only`, nothing but the devices that are open elsewhere.
+    """
     if ledger is None:
         return ()
     known = {(one.vendor, one.card, one.device): one for one in ledger.devices}
@@ -233,14 +237,13 @@ def held(ledger: spool_pb2.Ledger | None, resources: Resources) -> Sequence[Fami
         for device in devices
         for each in device.series
     ]
-    return (
-        declarations.DEVICE_HELD_ELSEWHERE.family_of(
-            _held_elsewhere(each, one.is_held_elsewhere) for each, one in seen
-        ),
-        declarations.DEVICE_OPEN_PROCESSES.family_of(
-            _open_processes(each, len({process.pid for process in one.processes})) for each, one in seen
-        ),
+    elsewhere = declarations.DEVICE_HELD_ELSEWHERE.family_of(
+        _held_elsewhere(each, one.is_held_elsewhere) for each, one in seen if one.is_held_elsewhere or not only
     )
+    processes = declarations.DEVICE_OPEN_PROCESSES.family_of(
+        _open_processes(each, len({process.pid for process in one.processes})) for each, one in seen
+    )
+    return (elsewhere,) if only else (elsewhere, processes)
 
 
 def counts(found: Iterable[health_pb2.Count], resources: Resources) -> Sequence[Family]:
