@@ -64,7 +64,11 @@ class Record:
         raise AttributeError(f"cannot delete {name}: a {type(self).__name__} is frozen")
 
     def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+        if type(self) is not type(other):
+            return NotImplemented
+        if len(vars(self)) == len(vars(other)) == len(self._fields):
+            return vars(self) == vars(other)
+        return values_of(self) == values_of(other)  # without what cached properties have left there
 
     def __hash__(self) -> int:
         return hash(tuple(values_of(self).values()))
@@ -73,7 +77,10 @@ class Record:
         return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in values_of(self).items())})"
 
     def but(self, **changes: Any) -> Self:
-        """The same record with other values of some fields."""
+        """The same record with other values of some fields.
+
+        `dataclasses.replace` refuses a record, which type checkers do not see: they take it for a dataclass.
+        """
         return type(self)(**values_of(self) | changes)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,8 @@ def test_a_record_is_frozen_and_can_be_a_key():
     for change in (lambda: setattr(point, "x", 2), lambda: delattr(point, "x"), lambda: setattr(point, "new", 2)):
         with pytest.raises(AttributeError, match="a Point is frozen"):
             change()
+    with pytest.raises(TypeError, match="should be called on dataclass instances"):
+        dataclasses.replace(point, x=2)
     assert (point.x, point.both, Point(1).some is Point(1).some) == (1, "1y", False)
     assert {Base(1): "one"}[Base(1, "y")] == "one"
     assert (Base(1) == Point(1), Base(1) == 1, fields_of(Point)) == (False, False, ("x", "y", "z", "some"))
@@ -101,3 +104,19 @@ def test_a_record_that_is_not_frozen_can_be_changed_and_is_no_key():
     assert (count, count == Count(), fields_of(Count)) == (Count(1), False, ("number",))
     with pytest.raises(TypeError, match="unhashable"):
         hash(count)
+
+
+def test_a_record_is_what_it_was_whoever_has_asked_for_a_cached_property():
+    class Name(Record):
+        text: str
+
+        @cached_property
+        def length(self):
+            return len(self.text)
+
+    asked = Name("a")
+    assert asked.length == 1
+    assert asked == Name("a") == asked
+    assert asked != Name("b")
+    assert (hash(asked), repr(asked), as_plain(asked)) == (hash(Name("a")), repr(Name("a")), {"text": "a"})
+    assert asked.but(text="bc").length == 2
