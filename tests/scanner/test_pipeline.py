@@ -1,8 +1,12 @@
 """One scan told whole."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
 import pytest
 from remembered import remembered
@@ -294,3 +298,42 @@ def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp
     holders.write_bytes(answer.SerializeToString())
     pipeline.scan(2.0 + pipeline.config.health.forget_after)
     assert (len(pipeline.inventory.entries) == 2) == is_held
+
+
+@contextmanager
+def descriptors(free: int) -> Iterator[None]:
+    """This process can open so many files more, and no other."""
+    before, held = getrlimit(RLIMIT_NOFILE), []
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    try:
+        setrlimit(RLIMIT_NOFILE, (highest + 1 + free, before[1]))
+        with suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(free):
+            os.close(held.pop())
+        yield
+    finally:
+        setrlimit(RLIMIT_NOFILE, before)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("free", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", ["fpga-8", "amd-8", "intel-gpu-2", "nvidia-8", "rdma-2", "xilinx-2"])
+def test_a_scan_without_descriptors_for_its_files_takes_no_device_and_no_fact_away(tmp_path, name, free):
+    """The host has used up its own, or the process: what cannot be opened is not absent, and no card has failed."""
+    node = SimulatedNode.create(tmp_path / "node", preset(name))
+    pipeline = Pipeline(resolve(Config(host_root=node.root)))
+
+    def offered(second: float) -> list[spool_pb2.Offer]:
+        pipeline.scan(second)
+        pipeline.poll(periodic=False)
+        return pipeline.offers().offers
+
+    scans = [offered(second) for second in (0.0, 1.0, 2.0)]
+    with descriptors(free):
+        scans += [offered(second) for second in (3.0, 4.0)]
+    scans += [offered(second) for second in (5.0, 6.0)]
+    assert [device.id for one in scans[2] for device in one.devices]
+    assert scans[3:] == [scans[2]] * 4

@@ -6,11 +6,9 @@
 
 use std::path::Path;
 
-use rustix::io::Errno;
-
 use super::kept_file::{Keeping, KeptFile};
 use crate::finding::quoted;
-use crate::host::attribute::{Cause, trimmed};
+use crate::host::attribute::trimmed;
 
 /// The power attributes of one function. They do not stay open, because several subjects of a card ask for the same
 /// function.
@@ -37,14 +35,15 @@ impl Power {
                 }
                 other => return Some(format!("may be asleep: runtime_status is {:?}", quoted(other))),
             },
-            Err(cause) if is_beyond_limits(&cause) => {
+            // What is open already could still be read, and that would wake the function.
+            Err(cause) if cause.is_beyond_limits() => {
                 return Some(format!("may be asleep: runtime_status cannot be read: {cause}"));
             }
             Err(_) => {}
         }
         let state = match self.power_state.read(keeping) {
             Ok((text, _)) => text,
-            Err(cause) if is_beyond_limits(&cause) => {
+            Err(cause) if cause.is_beyond_limits() => {
                 return Some(format!("may be asleep: power_state cannot be read: {cause}"));
             }
             // Kernels before 5.11 have no such file.
@@ -58,18 +57,16 @@ impl Power {
     }
 }
 
-/// Whether nothing can be opened now: a file that is open already could still be read, and would wake the function.
-fn is_beyond_limits(cause: &Cause) -> bool {
-    matches!(cause, Cause::System(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::{create_dir, write};
 
+    use rustix::io::Errno;
+
     use super::*;
     use crate::health::kept_file::ReadOnce;
     use crate::health::replaced::Replaced;
+    use crate::host::attribute::Cause;
 
     #[test]
     fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {

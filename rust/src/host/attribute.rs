@@ -6,6 +6,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -55,7 +56,24 @@ pub enum Cause {
 pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::io::retry_on_intr(|| rustix::fs::openat(&directory, name.as_ref(), flags, Mode::empty()))
-        .map_err(Cause::System)
+        .map_err(|errno| Cause::System(noted(errno)))
+}
+
+/// See [`refused_opens`].
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many files and directories could not be opened because this process or the host had no descriptor left. What was
+/// not found meanwhile may be there all the same.
+pub fn refused_opens() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// The error of an open, which counts if it is one of these.
+pub(super) fn noted(errno: Errno) -> Errno {
+    if matches!(errno, Errno::MFILE | Errno::NFILE) {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
+    errno
 }
 
 /// The current content of an open attribute. Bytes that are not UTF-8 are replaced, so that no parser accepts them.
@@ -81,6 +99,13 @@ fn with_content<T>(file: impl AsFd, take: impl FnOnce(&[u8]) -> T) -> Result<T, 
             read => break Ok(take(read?.0)),
         }
     }
+}
+
+/// The content of a file that is no attribute, and may be larger than one; `None` if it cannot be read.
+#[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
+#[must_use]
+pub fn content(file: &Path) -> Option<Vec<u8>> {
+    std::fs::read(file).inspect_err(|error| _ = Errno::from_io_error(error).map(noted)).ok()
 }
 
 impl Attribute {
@@ -254,6 +279,12 @@ impl Cause {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::System(Errno::BUSY | Errno::AGAIN))
+    }
+
+    /// Whether nothing can be opened at the moment, which says nothing about the file.
+    #[must_use]
+    pub fn is_beyond_limits(&self) -> bool {
+        matches!(self, Self::System(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
     }
 }
 

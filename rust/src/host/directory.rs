@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::attribute::{Attribute, AttributeError, Cause};
+use super::attribute::{Attribute, AttributeError, Cause, noted};
 use super::read_log;
 use crate::order::natural;
 
@@ -196,7 +196,7 @@ pub(super) fn listing(open: impl AsFd) -> Result<Listing, Errno> {
 
 pub(super) fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::io::retry_on_intr(|| rustix::fs::openat(&below, path, flags, Mode::empty()))
+    rustix::io::retry_on_intr(|| rustix::fs::openat(&below, path, flags, Mode::empty())).map_err(noted)
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::attribute::content;
+
 /// All facts. Absent is what a driver does not support or answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,10 +172,9 @@ pub struct Answer {
 impl Answer {
     /// Reads the first of these files that is readable; empty if there is none yet.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
     pub fn read(files: &[PathBuf]) -> Self {
-        let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
-        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        let content = files.iter().find_map(|file| content(file));
+        content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default()
     }
 
     /// The part that is valid for a host in the state of `request`: facts and failures of another driver or another

@@ -2,6 +2,7 @@
 //! the vendor is not asked again.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +34,11 @@ impl Answer {
             Outcome::NotStarted => FULL.to_owned(),
             Outcome::Panicked(message) => format!("defect in the scan: {message}"),
         };
+        Self::not_examined(vendor, error)
+    }
+
+    /// The answer of a vendor of whose devices nothing is known now.
+    pub(super) fn not_examined(vendor: &'static str, error: impl Display) -> Self {
         Self {
             problems: vec![Problem::new(vendor, "/", error)],
             unseen: vec![NotExamined { vendor, card: None, finding: None }],

@@ -17,6 +17,7 @@ use crate::finding::Finding;
 use crate::health::source::Count;
 use crate::health::{Look, Memories, PollReason, Poller};
 use crate::host::Host;
+use crate::host::attribute::refused_opens;
 use crate::settings::Settings;
 use crate::vendors::Vendor;
 use cached_scan::{Answer, Basis, CachedScan};
@@ -27,6 +28,9 @@ const PROBES: u32 = 3;
 
 const OVERDUE: &str =
     "the vendor's scan does not come back: a directory listing hangs; look for blocked tasks in the kernel log";
+
+const NO_FILES: &str = "not examined: no more files can be opened: raise devherd's limit of open files (`LimitNOFILE=` of its \
+    unit, or the container runtime's), or the host's (`sysctl fs.file-max`)";
 
 /// The result of one scan.
 #[derive(Debug, Clone, Default)]
@@ -135,7 +139,11 @@ impl Scanner {
             scan.requests.extend(answer.requests);
             scan.look_again |= answer.look_again;
         }
+        let refused = refused_opens();
         let Said { driverless, notices } = self.unserved.look(&host, &scan);
+        if refused_opens() != refused {
+            self.unserved = Unserved::default();
+        }
         (scan.driverless, scan.not_offered) = (driverless, notices);
         if let Some(last) = &self.last {
             share(&mut scan.devices, &last.devices);
@@ -302,8 +310,9 @@ impl Scanner {
         loud.filter_map(existing).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only. A vendor whose
-    /// last answer is still valid is not asked.
+    /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only; if files could not
+    /// be opened for lack of descriptors, which looks like absent hardware, nobody's answer counts. A vendor whose last
+    /// answer is still valid is not asked.
     fn answers(&mut self, host: &Host, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
         let seen = self.cached.look(host, &self.vendors);
         let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Basis>)| {
@@ -311,12 +320,18 @@ impl Scanner {
         };
         let cached: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
         let asked = self.vendors.iter().zip(&cached).filter(|(_, answer)| answer.is_none());
+        let refused = refused_opens();
         let mut outcomes = self.ask(host, asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
+        let is_blind = refused_opens() != refused;
+        if is_blind {
+            self.vendors.iter().for_each(|vendor| vendor.forget());
+        }
         let mut answers = Vec::with_capacity(cached.len());
         for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(cached) {
             let name = vendor.name();
             let answer = answer.unwrap_or_else(|| {
-                let answer = Answer::of(name, outcomes.next().unwrap_or(Outcome::NotStarted));
+                let outcome = outcomes.next().unwrap_or(Outcome::NotStarted);
+                let answer = if is_blind { Answer::not_examined(name, NO_FILES) } else { Answer::of(name, outcome) };
                 self.cached.keep(name, seen, &answer);
                 answer
             });

@@ -12,7 +12,7 @@ use crate::device::{Device, Reading};
 use crate::edits::Edits;
 use crate::health::sources::temperature;
 use crate::host::Host;
-use crate::host::attribute::Attribute;
+use crate::host::attribute::{Attribute, content};
 use crate::host::directory::{Directory, is_numbered};
 
 /// The readings below `<function>/hwmon`.
@@ -73,11 +73,10 @@ fn in_capitals(resource_name: &str) -> String {
 
 /// The first of these lists of product names that the host has, or the container where a real host has none, and its
 /// path without the host root.
-#[expect(clippy::disallowed_methods, reason = "no attributes: files of a distribution")]
 pub(super) fn text_of_list(host: &Host, paths: &[&str]) -> Option<(String, String)> {
     let own = paths.iter().filter(|_| host.has_kernel_sysfs()).map(|path| (PathBuf::from(path), *path));
     let places = paths.iter().map(|path| (host.absolute(path), *path)).chain(own);
-    places.into_iter().find_map(|(place, path)| {
-        Some((String::from_utf8_lossy(&std::fs::read(place).ok()?).into_owned(), path.to_owned()))
-    })
+    places
+        .into_iter()
+        .find_map(|(place, path)| Some((String::from_utf8_lossy(&content(&place)?).into_owned(), path.to_owned())))
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::kfd_topology::{Node, Place, Properties, Shape, Topology};
+use crate::host::attribute::refused_opens;
 use crate::host::directory::Directory;
 
 /// Kind of a link: `CRAT_IOLINK_TYPE_*` of `kfd_crat.h`.
@@ -47,8 +48,10 @@ impl KnownFabric {
         if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| is_same(other)) {
             return Arc::clone(fabric);
         }
+        let refused = refused_opens();
         let fabric = Arc::new(Fabric::read(&topology.nodes));
-        *known = Some((topology.shape.clone(), Arc::clone(&fabric)));
+        let is_whole = refused_opens() == refused;
+        *known = is_whole.then(|| (topology.shape.clone(), Arc::clone(&fabric)));
         fabric
     }
 }
