@@ -103,6 +103,8 @@ class Platform:
     def facts(self) -> dict[str, Fact]: ...
     @property
     def paths(self) -> list[HostPath]: ...
+    def in_inventory(self, vendor: str) -> bytes:
+        """As the only platform of a `devherd.devices.Inventory`."""
 
 @final
 class Finding:

@@ -243,17 +243,13 @@ class DevicesFile:
             if kept is None or (kept[0] is not entry and kept[0] != entry):
                 kept = entry, _part_of(entry)
             self._parts[key] = kept
-        rest = devices_pb2.Inventory()
-        _add_rest(rest, inventory)
-        parts = (part for _, part in self._parts.values())
-        return b"".join([*parts, rest.SerializeToString(deterministic=True)])
+        return b"".join([*(part for _, part in self._parts.values()), _rest_of(inventory)])
 
 
 def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     """The whole inventory as a message."""
-    message = devices_pb2.Inventory.FromString(b"".join(map(_part_of, inventory.entries.values())))
-    _add_rest(message, inventory)
-    return message
+    content = b"".join([*map(_part_of, inventory.entries.values()), _rest_of(inventory)])
+    return devices_pb2.Inventory.FromString(content)
 
 
 def _part_of(entry: Entry) -> bytes:
@@ -269,11 +265,10 @@ def _known(resource_name: str, gone_since: float | None, left_out: str) -> bytes
     )
 
 
-def _add_rest(message: devices_pb2.Inventory, inventory: Inventory) -> None:
-    for vendor, platform in inventory.platforms.items():
-        _fill_facts(message.platforms[vendor].attributes, platform.facts)
-        message.platforms[vendor].paths.extend(map(_path_message, platform.paths))
-    message.vendor_options.update(inventory.vendor_options)
+def _rest_of(inventory: Inventory) -> bytes:
+    """All but its devices."""
+    platforms = [platform.in_inventory(vendor) for vendor, platform in sorted(inventory.platforms.items())]
+    return b"".join([*platforms, spool.encoded(devices_pb2.Inventory(vendor_options=inventory.vendor_options))])
 
 
 def inventory_of(message: devices_pb2.Inventory) -> Inventory:
@@ -309,35 +304,12 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
     )
 
 
-def _fill_facts(attributes: "MessageMap[str, devices_pb2.Fact]", facts: Mapping[str, Fact]) -> None:
-    for name, fact in facts.items():
-        message = attributes[name]
-        message.source = fact.source
-        if fact.kind == "integer":
-            message.integer = int(fact.text)
-        elif fact.kind == "version":
-            message.version = fact.text
-        else:
-            message.text = fact.text
-
-
 def _facts_of(attributes: "MessageMap[str, devices_pb2.Fact]") -> dict[str, Fact]:
     facts = {}
     for name, message in attributes.items():
         kind = message.WhichOneof("value") or "text"
         facts[name] = Fact(kind, str(getattr(message, kind)), message.source)
     return facts
-
-
-def _path_message(path: HostPath) -> devices_pb2.HostPath:
-    message = devices_pb2.HostPath(
-        path=path.path, role=path.role, is_node=path.is_node, is_required=path.is_required, target=path.target
-    )
-    if path.number is not None:
-        message.number.major, message.number.minor = path.number
-    if path.access is not None:
-        message.access.group, message.access.mode = path.access
-    return message
 
 
 def _path_of(message: devices_pb2.HostPath) -> HostPath:

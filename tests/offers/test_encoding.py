@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_offer_rules import FakeEdits
 
-from devherd._native import Device, Fact, HostPath, Scanner
+from devherd._native import Device, Fact, HostPath, Platform, Scanner
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.proto import devices_pb2, spool_pb2
@@ -21,6 +21,10 @@ FACTS = st.one_of(
     st.builds(Fact, st.sampled_from(["text", "version"]), TEXT, TEXT),
     st.builds(lambda number, source: Fact("integer", str(number), source), st.integers(0, 2**64 - 1), TEXT),
 )
+PATHS = st.lists(
+    st.builds(HostPath, TEXT, TEXT, st.booleans(), NUMBERS, st.booleans(), TEXT, NUMBERS),
+    max_size=3,
+)
 DEVICES = st.builds(
     Device,
     vendor=TEXT,
@@ -31,7 +35,7 @@ DEVICES = st.builds(
     shares=st.lists(TEXT, max_size=3),
     numa_nodes=st.lists(NUMBER, max_size=3),
     numa_source=TEXT,
-    paths=st.lists(st.builds(HostPath, TEXT, TEXT, st.booleans(), NUMBERS, st.booleans(), TEXT, NUMBERS), max_size=3),
+    paths=PATHS,
     facts=st.dictionaries(TEXT, FACTS, max_size=5),
     distances=st.dictionaries(TEXT, NUMBER, max_size=3),
 )
@@ -50,7 +54,13 @@ def known(device: Device) -> devices_pb2.Device:
         numa_source=device.numa_source,
         distances=device.distances,
     )
-    for path in device.paths:
+    describe(message, device)
+    return message
+
+
+def describe(message: devices_pb2.Device | devices_pb2.Platform, described: Device | Platform) -> None:
+    """Add its paths and facts."""
+    for path in described.paths:
         one = message.paths.add(
             path=path.path, role=path.role, is_node=path.is_node, is_required=path.is_required, target=path.target
         )
@@ -58,10 +68,9 @@ def known(device: Device) -> devices_pb2.Device:
             one.number.CopyFrom(devices_pb2.Number(major=path.number[0], minor=path.number[1]))
         if path.access is not None:
             one.access.CopyFrom(devices_pb2.Access(group=path.access[0], mode=path.access[1]))
-    for name, fact in device.facts.items():
+    for name, fact in described.facts.items():
         value = int(fact.text) if fact.kind == "integer" else fact.text
         message.attributes[name].CopyFrom(devices_pb2.Fact(source=fact.source, **{fact.kind: value}))
-    return message
 
 
 def offered(device: Device, edits: bytes) -> tuple[spool_pb2.Offer, spool_pb2.Resource]:
@@ -100,6 +109,14 @@ def check(device: Device, edits: bytes) -> None:
 def test_any_device_is_encoded_as_the_library_writes_it(device, cdi_devices):
     """With the numbers, absent parts and empty texts that a real one has seldom."""
     check(device, encoded(spool_pb2.Edits(cdi_devices=cdi_devices)))
+
+
+@given(platform=st.builds(Platform, paths=PATHS, facts=st.dictionaries(TEXT, FACTS, max_size=5)), vendor=TEXT)
+def test_what_the_devices_of_a_vendor_share_is_encoded_as_the_library_writes_it(platform, vendor):
+    """As devices.pb has it, which the next scanner reads."""
+    inventory = devices_pb2.Inventory()
+    describe(inventory.platforms[vendor], platform)
+    check_one(platform.in_inventory(vendor), inventory)
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -152,6 +152,10 @@ impl Platform {
         self.0.paths.iter().cloned().map(HostPath).collect()
     }
 
+    fn in_inventory<'py>(&self, py: Python<'py>, vendor: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &spool::platform_in_inventory(vendor, &self.0))
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }

@@ -1,5 +1,5 @@
-//! Devices, and what containers get for them, as parts of the messages in the run directory (`proto/`), and the
-//! kubelet's list of devices.
+//! Devices, what those of a vendor share, and what containers get for them, as parts of the messages in the run directory
+//! (`proto/`), and the kubelet's list of devices.
 //!
 //! Ten thousand devices are as many messages at each start, and Python takes ten times as long for one. Everything else
 //! is encoded there; `tests/offers/test_encoding.py` compares both. Equal devices are encoded alike: maps are in the
@@ -9,7 +9,7 @@ mod device_list;
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, Fact, HostPath, Value};
+use crate::device::{Attributes, Device, Fact, HostPath, Platform, Value};
 use crate::edits::Edits;
 
 pub use device_list::{Malformed, device_list};
@@ -105,6 +105,20 @@ pub fn in_inventory(device: &Device, more: &[u8]) -> Vec<u8> {
     inventory.0
 }
 
+/// What the devices of a vendor share, in a `devherd.devices.Inventory`.
+#[must_use]
+pub fn platform_in_inventory(vendor: &str, platform: &Platform) -> Vec<u8> {
+    let mut inventory = Message::default();
+    inventory.message(2, |entry| {
+        entry.present_bytes(1, vendor.as_bytes());
+        entry.message(2, |message| {
+            facts(message, 1, &platform.attributes);
+            host_paths(message, 2, &platform.paths);
+        });
+    });
+    inventory.0
+}
+
 fn fill(message: &mut Message, device: &Device) {
     message.text(1, &device.vendor);
     message.text(2, &device.card);
@@ -113,17 +127,16 @@ fn fill(message: &mut Message, device: &Device) {
     message.text(5, device.first_sight_resource_name.as_deref().unwrap_or_default());
     message.numbers(6, &device.numa_nodes);
     message.text(7, &device.numa_source);
-    for path in &device.paths {
-        message.message(8, |message| host_path(message, path));
-    }
-    for (name, one) in &device.attributes {
-        message.message(9, |entry| {
-            entry.present_bytes(1, name.as_bytes());
-            entry.message(2, |message| fact(message, one));
-        });
-    }
+    host_paths(message, 8, &device.paths);
+    facts(message, 9, &device.attributes);
     message.numbers_by_name(10, &device.distances);
     message.texts(11, &device.shares);
+}
+
+fn host_paths(message: &mut Message, field: u64, paths: &[HostPath]) {
+    for path in paths {
+        message.message(field, |message| host_path(message, path));
+    }
 }
 
 fn host_path(message: &mut Message, path: &HostPath) {
@@ -142,6 +155,15 @@ fn host_path(message: &mut Message, path: &HostPath) {
         message.message(7, |access| {
             access.number(1, allowed.group);
             access.number(2, allowed.mode);
+        });
+    }
+}
+
+fn facts(message: &mut Message, field: u64, attributes: &Attributes) {
+    for (name, one) in attributes {
+        message.message(field, |entry| {
+            entry.present_bytes(1, name.as_bytes());
+            entry.message(2, |message| fact(message, one));
         });
     }
 }
