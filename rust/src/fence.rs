@@ -13,7 +13,7 @@
 //! A unit may use the fence itself, as a vendor does for its cards. Its own deadline must then be longer, because it
 //! waits for theirs: [`Fence::each_within`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -61,8 +61,9 @@ impl Fence {
     ///
     /// `key` names what a unit can hang on, a card: while a unit with a key hangs, no further thread is spent on that
     /// key.
-    pub fn each<U, R, W>(&self, units: Vec<U>, key: impl Fn(&U) -> String, work: W) -> Vec<Outcome<R>>
+    pub fn each<K, U, R, W>(&self, units: Vec<U>, key: impl Fn(&U) -> K, work: W) -> Vec<Outcome<R>>
     where
+        K: AsRef<str> + Send + 'static,
         U: Send + 'static,
         R: Send + 'static,
         W: Fn(U) -> R + Send + Sync + 'static,
@@ -72,20 +73,21 @@ impl Fence {
 
     /// [`Fence::each`] with a deadline of its own. `beat` is called from this thread every half second while it waits,
     /// so that a watchdog sees that the caller is alive.
-    pub fn each_within<U, R, W>(
+    pub fn each_within<K, U, R, W>(
         &self,
         deadline: Duration,
         units: Vec<U>,
-        key: impl Fn(&U) -> String,
+        key: impl Fn(&U) -> K,
         work: W,
         beat: &dyn Fn(),
     ) -> Vec<Outcome<R>>
     where
+        K: AsRef<str> + Send + 'static,
         U: Send + 'static,
         R: Send + 'static,
         W: Fn(U) -> R + Send + Sync + 'static,
     {
-        let keys: Vec<String> = units.iter().map(key).collect();
+        let keys: Vec<K> = units.iter().map(key).collect();
         let batch = Arc::new(Batch::new(units, keys, &self.threads));
         let work = Arc::new(work);
         let job = || -> Job {
@@ -102,9 +104,9 @@ impl Fence {
     }
 
     /// Waits for a batch, adds workers while the present ones are slow, and expires units at their deadline.
-    fn oversee<U, R>(
+    fn oversee<K: AsRef<str>, U, R>(
         &self,
-        batch: &Batch<U, R>,
+        batch: &Batch<K, U, R>,
         deadline: Duration,
         job: impl Fn() -> Job,
         beat: &dyn Fn(),
@@ -167,16 +169,17 @@ pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// One call of [`Fence::each`].
-struct Batch<U, R> {
-    state: Mutex<Progress<U, R>>,
+struct Batch<K, U, R> {
+    state: Mutex<Progress<K, U, R>>,
     /// Signalled when the batch is settled.
     changed: Condvar,
 }
 
-struct Progress<U, R> {
-    keys: Vec<String>,
+struct Progress<K, U, R> {
+    keys: Vec<K>,
     waiting: VecDeque<(usize, U)>,
-    running: BTreeMap<usize, Instant>,
+    /// Those that a worker has begun, and when; one or a few.
+    running: Vec<(usize, Instant)>,
     outcomes: Vec<Option<Outcome<R>>>,
     /// Workers assigned to this batch that have not left it yet.
     workers: usize,
@@ -184,20 +187,20 @@ struct Progress<U, R> {
     late: usize,
 }
 
-impl<U, R> Batch<U, R> {
-    fn new(units: Vec<U>, keys: Vec<String>, threads: &Threads) -> Self {
+impl<K: AsRef<str>, U, R> Batch<K, U, R> {
+    fn new(units: Vec<U>, keys: Vec<K>, threads: &Threads) -> Self {
         let threads = lock(&threads.state);
         let mut waiting = VecDeque::with_capacity(units.len());
         let mut outcomes = Vec::with_capacity(units.len());
         for (index, unit) in units.into_iter().enumerate() {
-            if threads.stuck.contains(&keys[index]) {
+            if threads.stuck.contains(keys[index].as_ref()) {
                 outcomes.push(Some(Outcome::Overdue));
             } else {
                 outcomes.push(None);
                 waiting.push_back((index, unit));
             }
         }
-        let progress = Progress { keys, waiting, running: BTreeMap::new(), outcomes, workers: 0, late: 0 };
+        let progress = Progress { keys, waiting, running: Vec::new(), outcomes, workers: 0, late: 0 };
         Self { state: Mutex::new(progress), changed: Condvar::new() }
     }
 
@@ -206,18 +209,19 @@ impl<U, R> Batch<U, R> {
     fn drain(&self, work: &impl Fn(U) -> R, threads: &Threads) {
         let mut state = lock(&self.state);
         while let Some((index, unit)) = state.waiting.pop_front() {
-            state.running.insert(index, Instant::now());
+            state.running.push((index, Instant::now()));
             drop(state);
             let outcome = match catch_unwind(AssertUnwindSafe(|| work(unit))) {
                 Ok(result) => Outcome::Done(result),
                 Err(payload) => Outcome::Panicked(panic_message(payload.as_ref())),
             };
             state = lock(&self.state);
-            if state.running.remove(&index).is_some() {
+            if let Some(place) = state.running.iter().position(|&(running, _)| running == index) {
+                state.running.swap_remove(place);
                 state.outcomes[index] = Some(outcome);
             } else {
                 state.late -= 1;
-                lock(&threads.state).stuck.remove(&state.keys[index]);
+                lock(&threads.state).stuck.remove(state.keys[index].as_ref());
             }
         }
         lock(&threads.state).idle += 1;
@@ -230,7 +234,7 @@ impl<U, R> Batch<U, R> {
     }
 }
 
-impl<U, R> Progress<U, R> {
+impl<K: AsRef<str>, U, R> Progress<K, U, R> {
     /// Whether every unit has an outcome, and only hanging workers are left.
     fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty() && self.workers == self.late
@@ -238,20 +242,22 @@ impl<U, R> Progress<U, R> {
 
     /// Marks overdue units, and remembers their keys as stuck.
     fn expire(&mut self, now: Instant, deadline: Duration, threads: &Threads) {
-        let overdue: Vec<usize> =
-            self.running.iter().filter(|&(_, &start)| now - start >= deadline).map(|(&index, _)| index).collect();
-        for index in overdue {
-            self.running.remove(&index);
-            self.outcomes[index] = Some(Outcome::Overdue);
-            self.late += 1;
-            lock(&threads.state).stuck.insert(self.keys[index].clone());
-        }
+        let Self { running, outcomes, late, keys, .. } = self;
+        running.retain(|&(index, start)| {
+            let is_in_time = now - start < deadline;
+            if !is_in_time {
+                outcomes[index] = Some(Outcome::Overdue);
+                *late += 1;
+                lock(&threads.state).stuck.insert(keys[index].as_ref().to_owned());
+            }
+            is_in_time
+        });
     }
 
     /// Number of workers to add: none while a worker is prompt, otherwise as many as are slow, so that any number of
     /// hanging units is reached within a few times the patience.
     fn wanted_workers(&self, now: Instant, patience: Duration) -> usize {
-        let slow = self.running.values().filter(|&&start| now - start >= patience).count();
+        let slow = self.running.iter().filter(|&&(_, start)| now - start >= patience).count();
         if self.workers == slow + self.late { slow.max(1).min(self.waiting.len()) } else { 0 }
     }
 
@@ -265,11 +271,11 @@ impl<U, R> Progress<U, R> {
     /// Time until a running unit uses up its patience or deadline. At most the patience while units wait, because a new
     /// worker does not notify when it begins a unit.
     fn next_event(&self, now: Instant, patience: Duration, deadline: Duration) -> Duration {
-        let left = |&start: &Instant| {
+        let left = |&(_, start): &(usize, Instant)| {
             let elapsed = now - start;
             if elapsed < patience { patience.saturating_sub(elapsed) } else { deadline.saturating_sub(elapsed) }
         };
-        let soonest = self.running.values().map(left).min().unwrap_or(patience);
+        let soonest = self.running.iter().map(left).min().unwrap_or(patience);
         let soonest = if self.waiting.is_empty() { soonest } else { soonest.min(patience) };
         soonest.max(Duration::from_millis(1))
     }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::kept_file::{Base, Keeping, ReadOnce};
+use super::kept_file::{Base, Keeping, ReadOnce, Unchanged};
 use super::replaced::Replaced;
 use super::source::{Class, Count, Observation, Source};
 use super::sources::scan;
@@ -51,7 +51,7 @@ pub struct Awaited {
 #[derive(Debug)]
 pub(super) struct Card {
     /// Name of the card; scans use the same key for the fence, so that one hang is waited for once.
-    pub(super) key: String,
+    pub(super) key: Arc<str>,
     devices: Vec<Member>,
     /// See [`Keeping::replaced`].
     replaced: Option<Arc<Replaced>>,
@@ -72,6 +72,27 @@ pub(super) struct Card {
     has_news: AtomicBool,
     /// Whether counts may have changed since they were last asked for.
     has_counted: AtomicBool,
+    /// The last round in which [`Card::is_well`] was found: the subjects do not know of it.
+    well_in: AtomicU64,
+    /// The index of the subject whose file is being read meanwhile; any other number if none.
+    reading: AtomicUsize,
+}
+
+const NONE: usize = usize::MAX;
+
+/// What shows that subjects of each round are as they were when all was well: their files.
+#[derive(Debug)]
+pub(super) struct Well {
+    /// See [`Replaced::changes`].
+    changes: u64,
+    files: Vec<(usize, Unchanged)>,
+}
+
+impl Well {
+    /// Whether it shows something of the subject with this index.
+    pub(super) fn is_of(&self, place: usize) -> bool {
+        self.files.iter().any(|(of, _)| *of == place)
+    }
 }
 
 /// The result of the last looks at a card and the rounds of the next ones. Until somebody looks again, a poll touches
@@ -80,29 +101,41 @@ pub(super) struct Card {
 pub(super) struct LastResult {
     /// Devices with findings or with sources that did not look.
     pub(super) looks: Vec<Look>,
-    /// Indexes of the subjects that are looked at in each round, and the round in which they are due.
-    each_round: Vec<usize>,
-    next: Option<u64>,
-    /// The round in which any other subject is due.
-    later: Option<u64>,
+    /// What shows of subjects of each round, without a look at them, that it would find nothing new; `None` if of none.
+    pub(super) well: Option<Arc<Well>>,
+    /// The round in which each subject is due.
+    due: Vec<u64>,
+    /// The first of these.
+    pub(super) first_due: u64,
 }
 
 impl LastResult {
-    /// Indexes of the subjects that are due; `None` if each subject must be asked.
-    pub(super) fn due(&self, moment: Moment) -> Option<&[usize]> {
-        let is_due = |round: Option<u64>| round.is_some_and(|round| moment.round >= round);
-        (!is_due(self.later)).then(|| if is_due(self.next) { self.each_round.as_slice() } else { &[] })
+    fn new(looks: Vec<Look>, well: Option<Well>, due: Vec<u64>) -> Self {
+        let first_due = first(&due);
+        Self { looks, well: well.map(Arc::new), due, first_due }
     }
 
-    /// The first round in which a subject is due.
-    pub(super) fn due_in(&self) -> u64 {
-        self.next.into_iter().chain(self.later).min().unwrap_or(u64::MAX)
+    /// Indexes of the subjects that are due.
+    pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
+        if moment.round < self.first_due {
+            return Vec::new();
+        }
+        (0..).zip(&self.due).filter(|&(_, &round)| moment.round >= round).map(|(place, _)| place).collect()
     }
 
-    /// The same result after looking, in this moment, at the subjects of each round.
-    pub(super) fn renewed(self, moment: Moment) -> Self {
-        Self { next: self.next.map(|_| moment.round + EACH), ..self }
+    /// The same result after a poll that has found nothing new: these subjects were looked at and are due in these
+    /// rounds, and what is shown by its file was asked.
+    pub(super) fn renewed(mut self, looked_at: Vec<(usize, u64)>, moment: Moment) -> Self {
+        let asked = self.well.iter().flat_map(|well| &well.files).map(|(place, _)| (*place, moment.round + EACH));
+        for (place, round) in asked.chain(looked_at) {
+            self.due[place] = round;
+        }
+        Self { first_due: first(&self.due), ..self }
     }
+}
+
+fn first(due: &[u64]) -> u64 {
+    due.iter().copied().min().unwrap_or(u64::MAX)
 }
 
 /// A device of a card.
@@ -113,6 +146,8 @@ struct Member {
     pci_address: String,
     /// Indexes into the card's subjects.
     subjects: Vec<usize>,
+    /// Whether it is the same as before the card was made, and so are its subjects.
+    is_kept: bool,
 }
 
 /// What subjects follow from, beside the device.
@@ -190,8 +225,8 @@ impl<'b> Places<'b> {
 
 impl Card {
     /// A card with these devices, and the subjects of `before` that none of them has any more. A device that is the same
-    /// object as in `before`, while the same sources look, has the same subjects; of the others those in `before` and in
-    /// `absent` are taken over.
+    /// object as in `before`, if that is known, has the same subjects; of the others those in `before` and in `absent` are
+    /// taken over.
     pub(super) fn new(
         (key, place_in_line): (&str, u64),
         devices: &[&Arc<Device>],
@@ -199,7 +234,7 @@ impl Card {
         before: Option<(&Self, bool)>,
         absent: &mut HashMap<Key, Arc<Watched>>,
     ) -> (Self, Vec<Arc<Watched>>) {
-        let same = before.filter(|(_, has_same_sources)| *has_same_sources).map(|(card, _)| &*card.devices);
+        let same = before.filter(|(_, is_known)| *is_known).map(|(card, _)| &*card.devices);
         let same = same.unwrap_or_default().iter().map(|member| (Arc::as_ptr(&member.device), member));
         let same: HashMap<_, _> = same.collect();
         let kept =
@@ -223,7 +258,7 @@ impl Card {
                 None => device.text("pci_address").unwrap_or_default(),
                 Some(member) => member.pci_address.clone(),
             };
-            Member { device: Arc::clone(device), pci_address, subjects }
+            Member { device: Arc::clone(device), pci_address, subjects, is_kept: kept.is_some() }
         };
         let members = devices.iter().zip(kept).zip(&new).map(&mut member).collect();
         let functions = devices.iter().flat_map(|device| &device.functions);
@@ -234,7 +269,7 @@ impl Card {
         });
         let (watched, left) = places.split();
         let card = Self {
-            key: key.to_owned(),
+            key: key.into(),
             devices: members,
             replaced: surroundings.replaced.map(Arc::clone),
             base,
@@ -246,6 +281,8 @@ impl Card {
             functions,
             has_news: AtomicBool::new(true),
             has_counted: AtomicBool::new(false),
+            well_in: AtomicU64::new(0),
+            reading: AtomicUsize::new(NONE),
         };
         (card, left)
     }
@@ -267,6 +304,12 @@ impl Card {
     #[cfg(test)]
     pub(super) fn shape(&self) -> (u64, Vec<(&str, &[usize])>) {
         (self.place_in_line(), self.devices.iter().map(|member| (&*member.device.id, &*member.subjects)).collect())
+    }
+
+    /// Has it be in the middle of the read of a subject's file, in [`Card::is_well`].
+    #[cfg(test)]
+    pub(super) fn reads(&self, place: usize) {
+        self.reading.store(place, Ordering::Relaxed);
     }
 
     fn place_in_line(&self) -> u64 {
@@ -336,9 +379,9 @@ impl Card {
         (frequent + u64::from(self.base.is_some()), all - frequent)
     }
 
-    /// Sets which files stay open, and closes the others.
-    pub(super) fn keep_open(&self, (frequent, seldom): (bool, bool), is_logged: bool) {
-        self.keeps_frequent.store(frequent, Ordering::Relaxed);
+    /// Sets which files stay open, and closes the others. Returns whether frequent ones stay open no more.
+    pub(super) fn keep_open(&self, (frequent, seldom): (bool, bool), is_logged: bool) -> bool {
+        let kept_frequent = self.keeps_frequent.swap(frequent, Ordering::Relaxed);
         self.keeps_seldom.store(seldom, Ordering::Relaxed);
         for watched in self.watched.iter().filter(|watched| !self.keeps_open(watched, is_logged)) {
             watched.close();
@@ -346,12 +389,22 @@ impl Card {
         if !frequent {
             self.base.iter().for_each(Base::close);
         }
+        kept_frequent && !frequent
     }
 
     /// Whether the card is at, above or below this sysfs path, given without the host root.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         let lie_together = |function: &String| Path::new(function).starts_with(path) || path.starts_with(function);
         self.functions.iter().any(lie_together)
+    }
+
+    /// Indexes of the subjects of devices that are not the same as before the card was made.
+    pub(super) fn of_new_devices(&self) -> Vec<usize> {
+        self.devices
+            .iter()
+            .filter(|member| !member.is_kept)
+            .flat_map(|member| member.subjects.iter().copied())
+            .collect()
     }
 
     /// Indexes of all subjects.
@@ -373,9 +426,41 @@ impl Card {
     /// Indexes of the subjects that are due.
     pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
         // A hanging subject is due, so that its hang is reported again.
-        self.places(|watched| {
-            watched.due(self.place_in_line(), moment.is_logged).is_none_or(|(round, _)| moment.round >= round)
-        })
+        self.places(|watched| self.due_in(watched, moment.is_logged).is_none_or(|(round, _)| moment.round >= round))
+    }
+
+    /// These subjects with the rounds in which they are due. Fails while one is being looked at.
+    pub(super) fn rounds(&self, places: &[usize], is_logged: bool) -> Result<Vec<(usize, u64)>, Busy> {
+        let round = |&place: &usize| Ok((place, self.due_in(&self.watched[place], is_logged).ok_or(Busy)?.0));
+        places.iter().map(round).collect()
+    }
+
+    /// The round in which a subject is due, and whether it is in each one; `None` while it is being looked at.
+    fn due_in(&self, watched: &Watched, is_logged: bool) -> Option<(u64, bool)> {
+        let (round, is_each_round) = watched.due(self.place_in_line(), is_logged)?;
+        let after = if is_each_round { self.well_in.load(Ordering::Relaxed) + EACH } else { 0 };
+        Some((round.max(after), is_each_round))
+    }
+
+    /// Whether these subjects of each round are as they were when all was well. The same reads as by looking at them, and a
+    /// fraction of the memory.
+    pub(super) fn is_well(&self, well: &Well, moment: Moment) -> bool {
+        if self.changes() != well.changes {
+            return false;
+        }
+        let is_so = well.files.iter().all(|(place, file)| {
+            self.reading.store(*place, Ordering::Relaxed);
+            file.is_so()
+        });
+        self.reading.store(NONE, Ordering::Relaxed);
+        if is_so {
+            self.well_in.store(moment.round, Ordering::Relaxed);
+        }
+        is_so
+    }
+
+    fn changes(&self) -> u64 {
+        self.replaced.as_ref().map_or(0, |replaced| replaced.changes())
     }
 
     /// Indexes of subjects without a finding that must stay so before an awaited finding ends; all subjects after a
@@ -426,18 +511,14 @@ impl Card {
 
     /// The result of the last looks. Fails immediately while a subject is being looked at.
     pub(super) fn last_result(&self, is_logged: bool) -> Result<LastResult, Busy> {
-        let sooner = |so_far: &mut Option<u64>, due: u64| *so_far = Some(so_far.map_or(due, |one| one.min(due)));
-        let mut last_result = LastResult { looks: self.looks()?, each_round: Vec::new(), next: None, later: None };
-        for (place, watched) in self.watched.iter().enumerate() {
-            let (due, is_each_round) = watched.due(self.place_in_line(), is_logged).ok_or(Busy)?;
-            if is_each_round {
-                last_result.each_round.push(place);
-                sooner(&mut last_result.next, due);
-            } else {
-                sooner(&mut last_result.later, due);
-            }
-        }
-        Ok(last_result)
+        let due_in = |watched: &Arc<Watched>| self.due_in(watched, is_logged).ok_or(Busy);
+        let due: Vec<_> = self.watched.iter().map(due_in).collect::<Result<_, _>>()?;
+        let each_round = due.iter().enumerate().filter(|(_, (_, is_each_round))| *is_each_round);
+        let changes = self.changes();
+        let unchanged = |(place, _): (usize, _)| Some((place, self.watched[place].unchanged(changes)?));
+        let files: Vec<_> = each_round.filter_map(unchanged).collect();
+        let well = (!files.is_empty()).then_some(Well { changes, files });
+        Ok(LastResult::new(self.looks()?, well, due.into_iter().map(|(round, _)| round).collect()))
     }
 
     /// The devices with findings or with sources that did not look, by the last looks.
@@ -468,6 +549,7 @@ impl Card {
     /// The looks to report while a look hangs.
     pub(super) fn overdue(&self, deadline: Duration) -> Vec<Look> {
         let hanging = self.watched.iter().find(|watched| watched.is_being_looked_at());
+        let hanging = hanging.or_else(|| self.watched.get(self.reading.load(Ordering::Relaxed)));
         let finding = scan::probe_timeout(deadline, hanging.map_or("", |watched| &watched.file));
         let looks = self.not_looked("the card does not answer").into_iter();
         looks.map(|look| Look { findings: vec![finding.clone()], ..look }).collect()
@@ -481,7 +563,7 @@ impl Card {
     fn nothing_of(&self, member: &Member) -> Look {
         Look {
             vendor: member.device.vendor.to_string(),
-            card: self.key.clone(),
+            card: self.key.to_string(),
             id: member.device.id.clone(),
             findings: Vec::new(),
             not_looked: BTreeMap::new(),

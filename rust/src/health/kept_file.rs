@@ -76,9 +76,9 @@ impl Base {
 
 /// An attribute, and its descriptor while it is open.
 #[derive(Debug)]
-pub(super) struct KeptFile {
+pub struct KeptFile {
     path: PathBuf,
-    file: Option<OwnedFd>,
+    file: Option<Arc<OwnedFd>>,
     /// [`Replaced::changes`] when the open file was last known to be the one at its path.
     changes: u64,
     /// Whether other subjects of the card read it, too.
@@ -116,11 +116,24 @@ impl KeptFile {
         read
     }
 
-    /// Whether the file is open and contains this text: without it [`KeptFile::read`] has to find out. One system call,
-    /// and nothing is allocated or parsed, for what is as it was nearly always.
+    /// Whether the file contains this text: without it [`KeptFile::read`] has to find out. Nothing is allocated or parsed
+    /// for what is as it was nearly always.
     pub(super) fn still_contains(&mut self, text: &str, keeping: Keeping<'_>) -> bool {
         self.close_if_replaced(keeping);
-        keeping.open && self.file.as_ref().is_some_and(|file| contains(file, text))
+        match &self.file {
+            Some(file) => keeping.open && contains(file, text.as_bytes()),
+            None if keeping.open || self.is_shared => false,
+            None => self.open(keeping).is_ok_and(|file| contains(file, text.as_bytes())),
+        }
+    }
+
+    /// The file with this text, which it contained, if it is open and known to be the one at its path after so many
+    /// [`Replaced::changes`].
+    pub(super) fn unchanged(&self, text: &str, changes: u64) -> Option<Unchanged> {
+        let file = self.file.as_ref().filter(|_| self.changes == changes)?;
+        let mut start = [0; SHORT];
+        start.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Unchanged { file: Arc::clone(file), text: start, length: u8::try_from(text.len()).ok()? })
     }
 
     /// The first bytes of the file; `None` if it is shorter.
@@ -165,13 +178,17 @@ impl KeptFile {
             replaced.watch(&self.path);
             self.changes = replaced.changes();
         }
-        let file = match keeping.base {
-            Some(base) => base.open(&self.path)?,
-            None => open(CWD, &self.path)?,
-        };
+        let file = self.open(keeping)?;
         let content = read(&file);
-        self.file = keeping.open.then_some(file);
+        self.file = keeping.open.then(|| Arc::new(file));
         Ok((content?, true))
+    }
+
+    fn open(&self, keeping: Keeping<'_>) -> Result<OwnedFd, Cause> {
+        match keeping.base {
+            Some(base) => base.open(&self.path),
+            None => open(CWD, &self.path),
+        }
     }
 
     /// Closes the file unless it is still the one at its path.
@@ -187,6 +204,26 @@ impl KeptFile {
         if is_deleted(file) {
             self.file = None;
         }
+    }
+}
+
+/// Bytes of a text that lies beside its file's descriptor: of each register, and of most states.
+const SHORT: usize = 23;
+
+/// An open file, and the text that it contained when it was last looked at.
+///
+/// There are thousands of them, and a poll costs what memory it touches.
+#[derive(Debug)]
+pub(super) struct Unchanged {
+    file: Arc<OwnedFd>,
+    text: [u8; SHORT],
+    length: u8,
+}
+
+impl Unchanged {
+    /// Whether it still contains the text.
+    pub(super) fn is_so(&self) -> bool {
+        contains(&*self.file, &self.text[..usize::from(self.length)])
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::cards::{Awaited, Card, LastResult, Look, Surroundings};
+use super::cards::{Awaited, Card, LastResult, Look, Surroundings, Well};
 use super::replaced::Replaced;
 use super::source::{About, Count, Source};
 use super::sources;
@@ -69,14 +69,24 @@ pub type Memories = BTreeMap<Place, String>;
 struct Polled {
     card: Arc<Card>,
     last_result: Option<LastResult>,
+    /// Indexes of the subjects of devices that no poll has looked at since they were found.
+    new: Vec<usize>,
     /// Counts of the card when they were last asked for: cards take turns, and most counts are unchanged.
     counts: Vec<Count>,
 }
 
 impl Polled {
     fn new(card: Card) -> Self {
-        Self { card: Arc::new(card), last_result: None, counts: Vec::new() }
+        let new = card.of_new_devices();
+        Self { card: Arc::new(card), last_result: None, new, counts: Vec::new() }
     }
+}
+
+/// What looking at a card has brought.
+enum Found {
+    /// Nothing new; the subjects that were looked at, and the rounds in which they are due.
+    Nothing(Vec<(usize, u64)>),
+    Result(LastResult),
 }
 
 /// The subjects to look at on a card.
@@ -85,6 +95,8 @@ struct Wanted {
     places: Vec<usize>,
     /// Whether these are the routine subjects of the last result, which stays valid if nothing has changed.
     is_routine: bool,
+    /// What may show of these that nothing has.
+    well: Option<Arc<Well>>,
 }
 
 /// The watched devices, card by card.
@@ -104,8 +116,6 @@ pub struct Poller {
     memories: Memories,
     /// Sources that are not looked at for now.
     left_alone: BTreeSet<String>,
-    /// Whether the devices have changed since the last poll.
-    is_news: bool,
     /// Whether the cards or the excluded sources have changed since counts were last asked for.
     counts_others: bool,
     rounds: Rounds,
@@ -127,7 +137,6 @@ impl Poller {
             absent: HashMap::new(),
             memories: Memories::new(),
             left_alone: BTreeSet::new(),
-            is_news: false,
             counts_others: false,
             rounds: Rounds::default(),
             is_logged: false,
@@ -148,12 +157,14 @@ impl Poller {
     }
 
     /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on. A card whose
-    /// devices are the same objects as before stays as it is, and of another one only other devices are looked into.
+    /// devices are the same objects as before stays as it is, and of another one only other devices are looked into, and
+    /// at by the next poll, whatever its reason.
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Arc<Device>>) {
         let sources = self.sources.iter().map(|source| source.about().name).collect();
         let has_same_sources = self.made_with == sources;
         self.made_with = sources;
-        let mut before: HashMap<_, _> = self.cards.drain(..).map(|polled| (polled.card.key.clone(), polled)).collect();
+        let mut before: HashMap<_, _> =
+            self.cards.drain(..).map(|polled| (Arc::clone(&polled.card.key), polled)).collect();
         let mut left = Vec::new();
         let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
         let surroundings = Surroundings { sources: &self.sources, host: &self.host, replaced };
@@ -171,7 +182,9 @@ impl Poller {
                 self.cards.extend(earlier);
                 continue;
             }
-            let earlier = earlier.as_ref().map(|polled| (&*polled.card, has_same_sources));
+            // What no poll has looked at yet is as new as before.
+            let is_known = |polled: &Polled| has_same_sources && polled.new.is_empty();
+            let earlier = earlier.as_ref().map(|polled| (&*polled.card, is_known(polled)));
             let (card, gone) = Card::new((key, place_in_line), &devices, &surroundings, earlier, &mut self.absent);
             left.extend(gone.into_iter().map(|watched| (watched.key(key), watched)));
             if !card.watched.is_empty() {
@@ -188,7 +201,6 @@ impl Poller {
             watched.close();
         }
         self.absent.retain(|_, watched| watched.is_worth_keeping());
-        self.is_news = true;
         self.counts_others = true;
     }
 
@@ -204,15 +216,24 @@ impl Poller {
             self.rounds.go_on(now);
         }
         let moment = Moment { round: self.rounds.now(), is_logged: self.is_logged, now };
-        let reason = if std::mem::take(&mut self.is_news) { &PollReason::Anything } else { reason };
         self.replaced.look();
         let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, reason, moment)).collect();
         let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
         let deadline = self.fence.deadline();
-        let key = |wanted: &Wanted| wanted.card.key.clone();
+        let key = |wanted: &Wanted| Arc::clone(&wanted.card.key);
         let look = move |wanted: Wanted| {
-            let is_other = wanted.card.look(&wanted.places, moment);
-            if is_other || !wanted.is_routine { wanted.card.last_result(moment.is_logged).map(Some) } else { Ok(None) }
+            let Wanted { card, mut places, is_routine, well } = wanted;
+            let is_as_it_was = well.is_none_or(|well| {
+                let is_well = card.is_well(&well, moment);
+                places.retain(|&place| !(is_well && well.is_of(place)));
+                is_well
+            });
+            let is_other = card.look(&places, moment);
+            if is_routine && is_as_it_was && !is_other {
+                card.rounds(&places, moment.is_logged).map(Found::Nothing)
+            } else {
+                card.last_result(moment.is_logged).map(Found::Result)
+            }
         };
         let wanted = wanted.into_iter().flatten().collect();
         let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
@@ -220,6 +241,7 @@ impl Poller {
         for (polled, is_looked_at) in self.cards.iter_mut().zip(looked_at) {
             let outcome = if is_looked_at { outcomes.next() } else { None };
             looks.extend(polled.looks_after(outcome, moment, deadline));
+            polled.new.clear();
         }
         looks
     }
@@ -228,10 +250,7 @@ impl Poller {
     /// most.
     #[must_use]
     pub fn pause(&self) -> u64 {
-        if self.is_news {
-            return EACH;
-        }
-        let due = |polled: &Polled| polled.last_result.as_ref().map_or(0, LastResult::due_in);
+        let due = |polled: &Polled| polled.last_result.as_ref().map_or(0, |last_result| last_result.first_due);
         let first = self.cards.iter().map(due).min().unwrap_or(u64::MAX);
         first.saturating_sub(self.rounds.now()).clamp(EACH, LONGEST_PAUSE)
     }
@@ -240,8 +259,8 @@ impl Poller {
     fn wanted(&self, polled: &Polled, reason: &PollReason, moment: Moment) -> Option<Wanted> {
         let card = &polled.card;
         let (mut places, is_routine) = match polled.routine(reason, moment) {
-            Some(places) => (places.to_vec(), true),
-            None => (places(card, reason, moment), false),
+            Some(places) => (places, true),
+            None => (places(polled, reason, moment), false),
         };
         if !self.left_alone.is_empty() {
             // A hanging look is still waited for: its result is known only when it has ended.
@@ -250,7 +269,9 @@ impl Poller {
                 !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
             });
         }
-        (!places.is_empty()).then(|| Wanted { card: Arc::clone(card), places, is_routine })
+        let last_result = polled.last_result.as_ref().filter(|_| is_routine && self.left_alone.is_empty());
+        let well = last_result.and_then(|last_result| last_result.well.clone());
+        (!places.is_empty()).then(|| Wanted { card: Arc::clone(card), places, is_routine, well })
     }
 
     /// The dumps of drivers, for all devices: see [`device_dump::dumps`]. `beat` is called every half second meanwhile.
@@ -324,7 +345,7 @@ impl Poller {
     /// An operator says that what is now on a card is right: what this reason is relative to begins again.
     pub fn forget_best(&mut self, card: &str, reason: &str) {
         let is_meant = |about: &About| about.meanings.iter().any(|one| one.is_relative && one.reason == reason);
-        for polled in self.cards.iter_mut().filter(|polled| polled.card.key == card) {
+        for polled in self.cards.iter_mut().filter(|polled| *polled.card.key == *card) {
             for watched in polled.card.watched.iter().filter(|watched| is_meant(watched.source)) {
                 watched.forget_best();
                 self.memories.remove(&place_of(watched.key(card)));
@@ -343,16 +364,18 @@ impl Poller {
     }
 
     /// Decides which cards' files stay open: as many as possible, those that are read in each round first.
-    fn keep_open(&self) {
-        let cards = || self.cards.iter().map(|polled| &polled.card);
-        let most: Vec<_> = cards().map(|card| card.most_open(self.is_logged)).collect();
+    fn keep_open(&mut self) {
+        let most: Vec<_> = self.cards.iter().map(|polled| polled.card.most_open(self.is_logged)).collect();
         let (frequent, seldom) = most.iter().fold((0, 0), |sums, card| (sums.0 + card.0, sums.1 + card.1));
         let left = may_open(frequent + seldom.min(SELDOM_FILES));
         let mut left_frequent = left;
         let keeps: Vec<_> = most.iter().map(|&(frequent, _)| take(&mut left_frequent, frequent)).collect();
         let mut left_seldom = left_frequent.min(SELDOM_FILES);
-        for ((card, (_, seldom)), keeps) in cards().zip(most).zip(keeps) {
-            card.keep_open((keeps, keeps && take(&mut left_seldom, seldom)), self.is_logged);
+        for ((polled, (_, seldom)), keeps) in self.cards.iter_mut().zip(most).zip(keeps) {
+            let seldom = keeps && take(&mut left_seldom, seldom);
+            if polled.card.keep_open((keeps, seldom), self.is_logged) {
+                polled.last_result = None; // it may have the files open
+            }
         }
     }
 }
@@ -369,30 +392,32 @@ fn remind(card: &Card, memories: &Memories) {
 
 impl Polled {
     /// Indexes of the due routine subjects; `None` if the reason concerns this card, or each subject must be asked.
-    fn routine(&self, reason: &PollReason, moment: Moment) -> Option<&[usize]> {
+    fn routine(&self, reason: &PollReason, moment: Moment) -> Option<Vec<usize>> {
         let is_named = match reason {
             PollReason::Anything | PollReason::Events { paths: true, .. } => true,
             PollReason::Events { named, .. } => {
                 named.iter().any(|path| self.card.is_at(path)) || !self.card.paths_at(named).is_empty()
             }
-            PollReason::Regular(awaited) => awaited.contains_key(&self.card.key),
+            PollReason::Regular(awaited) => awaited.contains_key(&*self.card.key),
         };
-        self.last_result.as_ref().filter(|_| !is_named)?.due(moment)
+        let last_result = self.last_result.as_ref().filter(|_| !is_named && self.new.is_empty())?;
+        Some(last_result.due(moment))
     }
 
-    /// The looks to report after the card was looked at, or was not. `outcome` contains the new result unless it is
-    /// unchanged.
+    /// The looks to report after the card was looked at, or was not.
     fn looks_after(
         &mut self,
-        outcome: Option<Outcome<Result<Option<LastResult>, Busy>>>,
+        outcome: Option<Outcome<Result<Found, Busy>>>,
         moment: Moment,
         deadline: Duration,
     ) -> Vec<Look> {
         let before = self.last_result.take();
         self.last_result = match outcome {
             None => before,
-            Some(Outcome::Done(Ok(Some(last_result)))) => Some(last_result),
-            Some(Outcome::Done(Ok(None))) => before.map(|last_result| last_result.renewed(moment)),
+            Some(Outcome::Done(Ok(Found::Result(last_result)))) => Some(last_result),
+            Some(Outcome::Done(Ok(Found::Nothing(looked_at)))) => {
+                before.map(|last_result| last_result.renewed(looked_at, moment))
+            }
             Some(Outcome::Done(Err(Busy)) | Outcome::Overdue) => return self.card.overdue(deadline),
             Some(Outcome::NotStarted) => return self.card.not_looked(FULL),
             Some(Outcome::Panicked(message)) => return self.card.not_looked(&format!("defect in a look: {message}")),
@@ -414,17 +439,18 @@ fn place_of((card, source, file, variant): Key) -> Place {
 }
 
 /// Indexes of the subjects of a card to look at, in their order.
-fn places(card: &Card, reason: &PollReason, moment: Moment) -> Vec<usize> {
+fn places(Polled { card, new, .. }: &Polled, reason: &PollReason, moment: Moment) -> Vec<usize> {
     let mut places = match reason {
         PollReason::Anything => return card.everything(),
         PollReason::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => return card.everything(),
         PollReason::Events { paths: true, .. } => card.paths(),
         PollReason::Events { named, .. } => card.paths_at(named),
         PollReason::Regular(awaited) => {
-            let awaited = awaited.get(&card.key).map(Vec::as_slice).unwrap_or_default();
+            let awaited = awaited.get(&*card.key).map(Vec::as_slice).unwrap_or_default();
             awaited.iter().flat_map(|device| card.recovering(device)).collect()
         }
     };
+    places.extend(new);
     places.extend(card.due(moment));
     places.sort_unstable();
     places.dedup();

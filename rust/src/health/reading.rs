@@ -92,9 +92,9 @@ impl Examination for Examined {
         }
     }
 
-    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
+    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
         // A device that was asleep may have been fine without a read.
-        self.power.is_none() && self.file.still_contains(&self.text, context.keeping)
+        self.power.is_none().then_some((&mut self.file, &*self.text))
     }
 
     fn most_open(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::kept_file::Keeping;
+use super::kept_file::{Keeping, KeptFile};
 use crate::device::Device;
 use crate::finding::Finding;
 use crate::host::Host;
@@ -366,10 +366,10 @@ pub trait Examination: Debug + Send {
     /// Looks once. Runs behind the fence, so it may hang.
     fn look(&mut self, context: LookContext<'_>) -> Observation;
 
-    /// Whether it reads what it read in its last look, which found no fault, so that a look would change nothing. Costs a
-    /// system call and no allocation; false if it cannot tell so cheaply.
-    fn is_still_fine(&mut self, _context: LookContext<'_>) -> bool {
-        false
+    /// A file, and what it contained at the last look: if that found no fault, another look changes nothing while the file
+    /// contains the same. `None` if it follows from more than a file.
+    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
+        None
     }
 
     /// Number of descriptors that it keeps open at most.

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::kept_file::Keeping;
+use super::kept_file::{Keeping, Unchanged};
 use super::source::{About, Count, Examination, LookContext, Observation, Subject};
 use crate::host::Host;
 
@@ -89,14 +89,14 @@ impl Watched {
     /// Looks, and keeps the observation.
     pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) -> News {
         let mut state = self.lock();
-        let context = LookContext { host, file: &self.file, keeping, now: moment.now };
         let State { examination, last, .. } = &mut *state;
         if let Some((Observation::Fine, last)) = last {
-            if examination.is_still_fine(context) {
+            if examination.fine_while().is_some_and(|(file, text)| file.still_contains(text, keeping)) {
                 *last = moment;
                 return News::default();
             }
         }
+        let context = LookContext { host, file: &self.file, keeping, now: moment.now };
         let observation = state.examination.look(context);
         let news = News {
             observation: state.last.as_ref().is_none_or(|(before, _)| *before != observation),
@@ -120,6 +120,14 @@ impl Watched {
     /// Whether its last look was a finding, so that there is nothing to confirm until it is due.
     pub(super) fn has_finding(&self) -> bool {
         self.try_lock().is_some_and(|state| matches!(state.last, Some((Observation::Seen(_), _))))
+    }
+
+    /// The file that shows that all is well as long as it is unchanged: see [`KeptFile::unchanged`].
+    pub(super) fn unchanged(&self, changes: u64) -> Option<Unchanged> {
+        let mut state = self.try_lock()?;
+        let State { examination, last: Some((Observation::Fine, _)), .. } = &mut *state else { return None };
+        let (file, text) = examination.fine_while()?;
+        file.unchanged(text, changes)
     }
 
     /// The last observation, unless it is `Fine` or `Nothing`. Fails while it is being looked at.

@@ -86,8 +86,8 @@ pub fn read_open(file: impl AsFd) -> Result<String, Cause> {
 }
 
 /// Whether [`read_open`] would return this text; false if it would not, or if the text has replaced bytes.
-pub fn contains(file: impl AsFd, text: &str) -> bool {
-    with_content(file, |content| content == text.as_bytes()) == Ok(true)
+pub fn contains(file: impl AsFd, text: &[u8]) -> bool {
+    with_content(file, |content| content == text) == Ok(true)
 }
 
 /// What `take` makes of the content, of which it gets one byte more than an attribute may have.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::scan::{FME_ERROR, PORT_ERROR};
 use crate::device::{Device, Limit, Reading};
+use crate::health::kept_file::KeptFile;
 use crate::health::reading::{self, ReadPolicy};
 use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
@@ -67,8 +68,8 @@ impl Examination for WithInjection {
         }
     }
 
-    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
-        self.examination.is_still_fine(context)
+    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
+        self.examination.fine_while()
     }
 
     fn most_open(&self) -> u64 {

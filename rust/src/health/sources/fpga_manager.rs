@@ -73,8 +73,8 @@ impl Examination for State {
         Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&self.text)).because(detail))
     }
 
-    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
-        self.file.still_contains(&self.text, context.keeping)
+    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
+        Some((&mut self.file, &*self.text))
     }
 
     fn most_open(&self) -> u64 {

@@ -210,9 +210,9 @@ impl Examination for Counter {
         }
     }
 
-    fn is_still_fine(&mut self, context: LookContext<'_>) -> bool {
+    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
         // Of a rate each look counts, also one that has read nothing new.
-        self.free_a_minute == 0 && self.last.is_some() && self.file.still_contains(&self.text, context.keeping)
+        (self.free_a_minute == 0 && self.last.is_some()).then_some((&mut self.file, &*self.text))
     }
 
     fn most_open(&self) -> u64 {

@@ -69,3 +69,56 @@ fn other_sources_look_into_devices_that_are_the_same() {
     poller.watch(&devices);
     assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
 }
+
+#[test]
+fn other_devices_than_before_are_all_looked_at() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(ALARM, "0");
+    let watched = [device("card", "port.0", vec![temperature::alarm(ALARM)])];
+    poller.watch_all(&watched);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(ALARM, "1");
+    assert_eq!(regular(&mut poller, &[]), []);
+    poller.watch_all(&watched);
+    assert_eq!(regular(&mut poller, &[]).len(), 1);
+}
+
+#[test]
+fn a_change_costs_a_look_at_the_devices_that_are_others_and_at_no_other() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let sensor = |number: usize| format!("/sys/alarm{number}");
+    let made = |number: usize| {
+        let card = ["card", "card", "card", "other"][number];
+        Arc::new(device(card, &format!("port.{number}"), vec![temperature::alarm(sensor(number))]))
+    };
+    let set = |text: &str| (0..4).for_each(|number| tree.write(&sensor(number), text));
+    set("0");
+    let known: Vec<_> = (0..4).map(made).collect();
+    poller.watch([&known[0], &known[1], &known[3]]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    set("1");
+    let other = made(1);
+    poller.watch([&known[0], &other, &known[2], &known[3]]);
+    let expected = [("port.1", vec!["temperature"]), ("port.2", vec!["temperature"])];
+    for _ in 0..2 {
+        assert_eq!(reasons(&regular(&mut poller, &[])), expected);
+    }
+    assert_eq!(polled(&mut poller).len(), 4);
+}
+
+#[test]
+fn a_device_that_no_poll_has_looked_at_before_another_change_is_still_new() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let made = |number: usize| Arc::new(device("card", &format!("port.{number}"), vec![temperature::alarm(ALARM)]));
+    tree.write(ALARM, "0");
+    poller.watch([&made(0)]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(ALARM, "1");
+    let other = made(0);
+    poller.watch([&other]);
+    poller.watch([&other, &Arc::new(device("card", "port.1", Vec::new()))]);
+    assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["temperature"])]);
+}

@@ -43,6 +43,23 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
 }
 
 #[test]
+fn a_card_that_hangs_while_it_is_asked_whether_all_is_still_well_is_overdue_with_the_file_that_hangs() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    for register in [PORT, ENGINE] {
+        tree.write(register, "0x0");
+    }
+    let readings = vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)];
+    poller.watch_all(&[device("card", "port.0", readings)]);
+    assert_eq!(polled(&mut poller), []);
+    let (card, deadline) = (&poller.cards[0].card, poller.fence.deadline());
+    for (place, file) in [PORT, ENGINE].into_iter().enumerate() {
+        card.reads(place);
+        assert_eq!(card.overdue(deadline)[0].findings, [scan::probe_timeout(deadline, file)]);
+    }
+}
+
+#[test]
 fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
     let tree = Tree::new();
     let mut poller = poller(&tree);

@@ -156,3 +156,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_card_on_which_all_was_well_is_asked_by_its_files_alone_whether_it_still_is() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.replaced.start();
+    tree.write(PORT, "0x0");
+    tree.write(ENGINE, "0x0");
+    let readings = vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)];
+    poller.watch_all(&[device("card", "port.0", readings)]);
+    assert_eq!(polled(&mut poller), []);
+    let watched = Arc::clone(&poller.cards[0].card.watched[0]);
+    let (locked, nobody_waits) = (watched.lock(), PollReason::Regular(HashMap::new()));
+    for _ in 0..3 {
+        assert_eq!(poller.poll_at(*BEGAN, &nobody_waits, &|| {}), [], "a look would wait for the subject");
+    }
+    drop(locked);
+    assert!(poller.cards[0].card.due(poller.moment()).is_empty(), "what was asked in this round is not due in it");
+    for (file, text, reason) in [(PORT, "0x1", "port-error"), (ENGINE, "0x4", "fme-error")] {
+        tree.write(file, text);
+        for _ in 0..2 {
+            assert_eq!(reasons(&poller.poll_at(*BEGAN, &nobody_waits, &|| {})), [("port.0", vec![reason])]);
+        }
+        tree.write(file, "0x0");
+        assert_eq!(poller.poll_at(*BEGAN, &nobody_waits, &|| {}), []);
+    }
+}
