@@ -1,5 +1,6 @@
 """A real supervisor in a process of its own, with real forked children and the real supervisorctl."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -24,8 +25,12 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def open_paths(pid: int) -> dict[int, str]:
-    """What the descriptors of a process are."""
-    return {int(path.name): str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    """What the descriptors of a process are; one that it closes meanwhile is not among them."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found[int(path.name)] = str(path.readlink())
+    return found
 
 
 def cpu_ticks(pid: int) -> int:

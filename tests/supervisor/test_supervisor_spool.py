@@ -3,9 +3,8 @@
 import shutil
 import signal
 import sys
-from pathlib import Path
 
-from instance import until
+from instance import open_paths, until
 
 from devherd import spool
 from devherd.proto import spool_pb2
@@ -133,5 +132,4 @@ async def test_more_resources_than_inotify_instances_leave_half_of_them_to_other
 
 
 def _has_inotify(pid):
-    links = [file.readlink() for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
-    return Path("anon_inode:inotify") in links
+    return "anon_inode:inotify" in open_paths(pid).values()
