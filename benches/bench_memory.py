@@ -56,7 +56,7 @@ async def main() -> None:
     async with beside_go_kubelet() as (herd, kubelet):  # not counted: it may have to compile
         await herd.start_herd()
         await kubelet.lists(TYPES)
-    await _node("a node with one vendor, one resource", preset(ONE_VENDOR), _SLEEPS_SOON, 1, "<= 60 MB")
+    await _node("a node with one vendor, one resource", preset(ONE_VENDOR), _SLEEPS_SOON, 1, "<= 65 MB")
     await _node("a node with three vendors, four resources", NodeSpec.model_validate(three), {}, 4)
     await _node(f"{TYPES} resource types", preset("fpga-8"), None, TYPES)
     await _bare()
