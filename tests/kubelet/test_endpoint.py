@@ -143,6 +143,13 @@ def test_older_sockets_and_those_of_other_resources_are_no_trace_of_a_rival(dire
     fpga.close()
 
 
+def test_the_kubelets_own_socket_is_no_rival_also_if_it_is_as_new_as_ours(directory, settled):
+    """Defect: a resource that registered in the tick in which the kubelet began asked it in each period for ever."""
+    kubelet = bind(directory / "kubelet.sock")
+    assert settled() is not None
+    kubelet.close()
+
+
 @pytest.mark.parametrize("name", ["nvidia-gpu.sock", f"{endpoint.prefix(NAME)}8.sock"])
 def test_a_plugin_with_a_newer_socket_may_end_without_a_trace(directory, settled, name):
     """Also another devherd of the same resource; once the file is gone, there is the trace of its removal."""

@@ -15,6 +15,7 @@ from devherd.errors import UsageError
 
 SUFFIX = ".sock"
 _PREFIX = "devherd-"
+_KUBELETS_OWN = "kubelet.sock"
 MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
 _TICK_NANOSECONDS = 50_000_000
 """Longer than a tick of the kernel's clock: two changes of a directory within one may leave the same change time."""
@@ -139,5 +140,7 @@ def traces_of_others(directories: Sequence[Path], resource_name: str, ours: Coll
 
 def _may_serve(entry: os.DirEntry[str], resource_name: str) -> bool:
     """True if an entry of the kubelet's directory may be the socket of a plugin of this resource."""
+    if entry.name == _KUBELETS_OWN:
+        return False  # as new as ours, if both are made within a tick of the kernel's clock
     is_of_another_resource = entry.name.startswith(_PREFIX) and not entry.name.startswith(prefix(resource_name))
     return not (is_of_another_resource or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
