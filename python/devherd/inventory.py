@@ -246,12 +246,6 @@ class DevicesFile:
         return b"".join([*(part for _, part in self._parts.values()), _rest_of(inventory)])
 
 
-def message_of(inventory: Inventory) -> devices_pb2.Inventory:
-    """The whole inventory as a message."""
-    content = b"".join([*map(_part_of, inventory.entries.values()), _rest_of(inventory)])
-    return devices_pb2.Inventory.FromString(content)
-
-
 def _part_of(entry: Entry) -> bytes:
     """An inventory with this device alone."""
     return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.left_out))

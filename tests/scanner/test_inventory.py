@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from remembered import message_of
+
 from devherd import inventory as inventory_module
 from devherd._native import Device, Fact, Finding, HostPath, NotExamined, Platform, Problem
-from devherd.inventory import DevicesFile, Inventory, inventory_of, message_of
-from devherd.proto import devices_pb2
+from devherd.inventory import DevicesFile, Inventory, inventory_of
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 CRYPTO, CODEC = "fpga.intel.com/crypto", "fpga.intel.com/codec"
@@ -47,7 +48,7 @@ def observed(*scans: FakeScan, inventory: Inventory | None = None, forget_after:
 
 
 def restored(before: Inventory) -> Inventory:
-    return inventory_of(devices_pb2.Inventory.FromString(message_of(before).SerializeToString()))
+    return inventory_of(message_of(before))
 
 
 def test_a_port_that_cannot_be_told_keeps_the_resource_it_had():

@@ -511,8 +511,8 @@ class Config(Section):
     cdi_dir: HostPath = Path("/var/run/cdi")
     """The directory on the host in which CDI specs are written."""
     kubelet_check: Period = DEFAULTS.kubelet_check
-    """Interval at which the kubelet is asked whether it still has the devices; 0: never. Each tenth time if nothing has
-    changed in its directories.
+    """Interval at which the kubelet is asked whether it still has the devices; 0: never. While nothing changes in its
+    directories, it is asked each tenth time.
     """
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
