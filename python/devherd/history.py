@@ -207,35 +207,40 @@ def stamp(run_dir: Path) -> Stamp:
 
 
 class Follower:
-    """Reads the events that are written after its creation."""
+    """Reads the events that are written after its creation, or after an earlier moment."""
 
-    def __init__(self, run_dir: Path, process: str | None = None) -> None:
-        """Of this process; None: of all. Raises as `events`."""
+    def __init__(self, run_dir: Path, process: str | None = None, after: float | None = None) -> None:
+        """Of this process; None: of all. `after` is in Unix seconds; None: now. Raises as `events`."""
         self._run_dir = run_dir
         self._process = process
         self._read: dict[str, tuple[int, int]] = {}
         """By process: the inode of its file, and the number of bytes read."""
-        self.news()
+        self._after = after or 0.0
+        if after is None:
+            self.news()
 
     def news(self) -> list[Event]:
         """The events since the last call. Raises as `events`."""
         directories = [one for one in _directories(self._run_dir) if self._process in (None, one.name)]
-        return in_order(event for directory in directories for event in self._news_of(directory))
+        found = in_order(event for directory in directories for event in self._news_of(directory))
+        after, self._after = self._after, 0.0  # later ones may have an earlier time: a clock can be set back
+        return [event for event in found if event.time > after]
 
     def _news_of(self, directory: Path) -> list[Event]:
         known, position = self._read.get(directory.name, (0, 0))
         content, inode = _content(directory / CURRENT)
+        if not inode:
+            return []  # nothing yet, or the file is being replaced
         fresh = content[position:] if inode == known else _rest(directory / BEFORE, known, position) + content
         whole = fresh[: fresh.rfind(b"\n") + 1]
-        if inode:
-            self._read[directory.name] = inode, len(content) - len(fresh) + len(whole)
+        self._read[directory.name] = inode, len(content) - len(fresh) + len(whole)
         return list(_parsed(whole.splitlines(), directory.name))
 
 
 def _rest(path: Path, known: int, position: int) -> bytes:
-    """The unread rest of a file that was rotated away."""
+    """The unread rest of a file that was rotated away; all of it if none was known."""
     content, inode = _content(path)
-    return content[position:] if inode == known else b""
+    return content[position:] if known in (0, inode) else b""
 
 
 def _directories(run_dir: Path) -> list[Path]:

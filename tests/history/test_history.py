@@ -1,5 +1,6 @@
 """The history: what each process writes, bounded and without ever failing it, and what a reader makes of it."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -172,6 +173,33 @@ def test_a_follower_sees_each_event_once_also_while_files_are_replaced(tmp_path,
 
     assert [int(event.message.split()[1]) for event in seen] == list(range(1500))
     assert follower.news() == []
+
+
+def test_a_follower_from_a_moment_on_sees_what_came_after_it_also_in_the_older_file(tmp_path, history):
+    """What was there before the moment is not new."""
+    history.note("process", "event -1")
+    history.keep()
+    [old] = events(tmp_path)
+    time.sleep(0.002)  # the times of events are whole milliseconds
+    current = tmp_path / "history/resource:example.com_gpu" / CURRENT
+    number = itertools.count()
+    while not current.with_name(BEFORE).exists():
+        history.note("process", f"event {next(number)} {'x' * 1000}")
+        history.keep()
+
+    seen = Follower(tmp_path, after=old.time).news()
+
+    assert [int(event.message.split()[1]) for event in seen] == list(range(next(number)))
+
+
+def test_a_clock_that_is_set_back_hides_no_event_from_a_follower(tmp_path, history):
+    """The moment concerns what was there at the first look alone."""
+    follower = Follower(tmp_path, after=time.time() + 3600)
+    assert follower.news() == []
+    history.note("process", "later")
+    history.keep()
+
+    assert [event.message for event in follower.news()] == ["later"]
 
 
 def test_a_follower_waits_for_the_rest_of_a_line(tmp_path, history):

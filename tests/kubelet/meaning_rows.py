@@ -264,8 +264,9 @@ ROWS = [
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=94"), value="94"),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=31"), value="31"),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=48"), NEEDS_NOTHING, value="48"),
-    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=79"), NEEDS_NOTHING, value="79"),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=54"), command("clear", GPU, "{id}", "xid"), value="54"),
+    # after all others of NVML: the GPU is closed for it, and NVML tells nothing until the rest is open again
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=79"), NEEDS_NOTHING, value="79"),
     # what other programs say
     Row(
         "cordon",

@@ -1,6 +1,7 @@
 """Events of the pods that hold a device: whom they reach, and what is asked of a pod for them."""
 
 import shutil
+import time
 from concurrent import futures
 
 import grpc
@@ -8,10 +9,12 @@ import pytest
 import scratch
 from client import Client
 
-from devherd.history import History
+from devherd import spool
+from devherd.history import CURRENT, Event, History, events, line
 from devherd.proto import podresources_v1_pb2_grpc
 from devherd.proto.podresources_v1_pb2 import ContainerDevices, ContainerResources, ListPodResourcesResponse
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
+from devherd.proto.spool_pb2 import Reported
 
 GPU = "nvidia.com/gpu"
 ILL = "nvidia.com/gpu: Unhealthy: a (xid)"
@@ -78,17 +81,43 @@ def test_a_pod_that_holds_an_unhealthy_device_is_told_and_of_pods_the_metadata_a
     assert kind.startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 
 
+def note(history) -> None:
+    """An application of pod `one` uses its GPU wrongly."""
+    history.note("application", XID, resource_name=GPU, device_id="a", details={"xid": "13", "pid": "4711"})
+    history.keep()
+
+
+def is_remembered(client) -> bool:
+    """The next process will not report the newest event again."""
+    reported = spool.read_or_empty(client.settings.kubernetes_directory / "reported.pb", Reported)
+    return reported.history_timestamp_seconds == events(client.directory)[-1].time
+
+
 def test_an_applications_own_xid_is_an_event_of_the_pod_that_holds_the_gpu_alone(held):
     """The node has nothing of it: its GPU is well. What repeats is counted."""
     history = History(held.settings.history_directory, "scanner")
-    history.note("application", "from before", resource_name=GPU, device_id="b")
-    history.keep()
     held.offer(GPU, a="", b="")
     held.start()
     held.until((held.settings.kubernetes_directory / "reported.pb").exists, "it runs")
     for number in range(1, 3):
-        history.note("application", XID, resource_name=GPU, device_id="a", details={"xid": "13", "pid": "4711"})
-        history.keep()
+        note(history)
         held.until(lambda times=number: [each["count"] for each in held.server.events] == [times], "the pod is told")
 
     assert told(held) == [("Pod", "one", "ApplicationXid", f"nvidia.com/gpu a: {XID}")]
+
+
+def test_an_applications_xid_that_the_scanner_read_before_this_process_ran_is_told_once(held):
+    """Defect: a herd's start, or this process's end, hid it. What is older than a minute stays untold at first."""
+    file = held.settings.history_directory / "scanner" / CURRENT
+    file.parent.mkdir(parents=True)
+    file.write_bytes(line(Event(time.time() - 120, "application", "from before", GPU, "b")))
+    history = History(held.settings.history_directory, "scanner")
+    held.offer(GPU, a="", b="")
+    for number in range(1, 4):
+        note(history)
+        held.start()
+        held.until(lambda: is_remembered(held), "it is told")
+        held.stop()
+        assert sum(each["count"] for each in held.server.events) == number
+
+    assert {event[1:] for event in told(held)} == {("one", "ApplicationXid", f"nvidia.com/gpu a: {XID}")}

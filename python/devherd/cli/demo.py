@@ -6,6 +6,7 @@ Everything is simulated and in a temporary directory: no hardware, no cluster, n
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Play the demo; exit code 0 when every step has succeeded."""
     # Below /tmp whatever TMPDIR is: the path of a socket is limited to 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="devherd-demo-", dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(prefix=f"devherd-demo-{os.getpid()}-", dir="/tmp") as directory:
         asyncio.run(_play(Path(directory), keep=arguments.keep))
     return 0
 

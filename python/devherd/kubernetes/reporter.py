@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 SCANNER = "scanner"
 """The process whose history has the Xids of applications."""
+FIRST_NEWS_SECONDS = 60.0
+"""Age of the oldest event that the first process reports: the scanner may have read an Xid before that one runs."""
 SECOND_INSTANCE_SECONDS = 60.0
 """Between two looks for an instance that stands by."""
 _CURES = {
@@ -65,9 +67,10 @@ class Reporter:
         self._due_at = 0.0
         self._second_due_at = self._second_since = 0.0
         self._complaint = ""
-        self._history = history.Follower(settings.run_dir, SCANNER)
+        self._history_at = reported.history_timestamp_seconds or time.time() - FIRST_NEWS_SECONDS
+        self._history = history.Follower(settings.run_dir, SCANNER, self._history_at)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
-        self._history_seen: object = identity_of(self._history_file)
+        self._history_seen: object = None
         self._lost: list[history.Event] = []
         """What became of lost devices, to be reported."""
 
@@ -79,9 +82,7 @@ class Reporter:
             self._seen = seen
         if (history_seen := identity_of(self._history_file)) != self._history_seen:
             self._history_seen = history_seen
-            news = self._history.news()
-            self._report_applications([each for each in news if each.kind == "application"])
-            self._lost += [each for each in news if each.kind == "lost"]
+            self._report_news(self._history.news())
         self._report_lost()
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
@@ -161,6 +162,13 @@ class Reporter:
         for pod, devices in holders.items():
             made = partial(objects.pod_event, change, devices)
             self._send_to_pod(pod, _same(change, devices, reasons), max(times[device] for device in devices), made)
+
+    def _report_news(self, news: Sequence[history.Event]) -> None:
+        self._report_applications([each for each in news if each.kind == "application"])
+        self._lost += [each for each in news if each.kind == "lost"]
+        if news:
+            self._history_at = news[-1].time
+            self._keep()
 
     def _report_applications(self, found: Sequence[history.Event]) -> None:
         """Send what applications have caused to the pods that hold the device: once, as nothing is to be repaired."""
@@ -247,7 +255,9 @@ class Reporter:
         self._complaint = str(error)
 
     def _keep(self) -> None:
-        message = spool_pb2.Reported(driver_restart_timestamp_seconds=self._restart_at)
+        message = spool_pb2.Reported(
+            driver_restart_timestamp_seconds=self._restart_at, history_timestamp_seconds=self._history_at
+        )
         for resource_name, devices in self._reported.items():
             for device, reasons in devices.items():
                 message.devices.add(resource_name=resource_name, device=device, reasons=reasons)
