@@ -7,6 +7,7 @@ Each file of a resource is alone in its directory, because sandboxes grant direc
 """
 
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -22,6 +23,7 @@ SUFFIX = ".pb"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 _CURRENT = f"current{SUFFIX}"
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _KEY_LIMIT = 200  # NAME_MAX is 255 bytes; a temporary name adds a dot and a suffix, a log file a prefix and two
 
 MessageType = TypeVar("MessageType", bound=Message)
@@ -164,12 +166,17 @@ def _bring_directory(path: Path, content: bytes) -> None:
 
 
 def read(path: Path, kind: type[MessageType]) -> MessageType:
-    """The message in a file. Raises FileNotFoundError if it is missing, SpoolError if it cannot be parsed."""
+    """The message in a file. Raises FileNotFoundError if it is missing, SpoolError if it cannot be parsed.
+
+    Raises OSError if no descriptor is left to open it: that says nothing about the file.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno in _NO_DESCRIPTOR:
+            raise
         raise SpoolError(path, error.strerror or str(error)) from error
     if not content:
         raise SpoolError(path, "empty")
@@ -180,7 +187,7 @@ def read(path: Path, kind: type[MessageType]) -> MessageType:
 
 
 def read_or_empty(path: Path, kind: type[MessageType]) -> MessageType:
-    """The message in a file; empty if it cannot be read."""
+    """The message in a file; empty if it is missing or cannot be parsed. Raises OSError as `read`."""
     try:
         return read(path, kind)
     except (FileNotFoundError, SpoolError):
@@ -188,7 +195,10 @@ def read_or_empty(path: Path, kind: type[MessageType]) -> MessageType:
 
 
 def read_all(directory: Path, kind: type[MessageType]) -> Iterator[tuple[str, MessageType]]:
-    """Key and message of every readable file of a directory, sorted by key; unreadable ones are left out."""
+    """Key and message of every file of a directory, sorted by key; those that cannot be parsed are left out.
+
+    Raises OSError if the directory cannot be read, and as `read`.
+    """
     for key in sorted(keys_in(directory)):
         try:
             yield key, read(path_of(directory, key), kind)

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 
 import pytest
+from descriptors import descriptors
 from hypothesis import given
 from hypothesis import strategies as st
 from plugin_host import RESOURCE, device
@@ -280,3 +281,14 @@ async def test_a_process_that_may_not_watch_is_blind(tmp_path):
     with Watch([tmp_path], bool, lambda: None, may_watch=False) as watch:
         watch.add_missing()
         assert watch.is_blind
+
+
+def test_a_file_that_no_descriptor_was_left_for_is_read_once_there_is_one(host, file):
+    """Defect: the list of before stayed in force until the next change, which may be days away."""
+    host.write(device("0"), device("1"))
+    with descriptors(0):
+        file.look()
+        assert ids(file) == ["0"]
+        assert not file.is_gone
+    file.look()
+    assert ids(file) == ["0", "1"]

@@ -1,11 +1,13 @@
 """The other pages: alive, ready, inventory, status page, and what is not there."""
 
+import http.client
 import json
 import re
 import socket
 import time
 
 import pytest
+from descriptors import none_for
 
 from devherd.proto.spool_pb2 import Child, Device, Edits, Mount, Node, Offer, Problem
 from devherd.spool import key_of
@@ -236,3 +238,27 @@ def test_head_tells_what_get_would(instance, path):
     assert head_headers["Content-Type"] == headers["Content-Type"]
     assert int(head_headers["Content-Length"]) > 0
     assert head_headers.keys() == headers.keys()
+
+
+def test_an_exporter_without_descriptors_says_so_and_shows_no_node_without_devices(instance):
+    """Defect: a kept connection got a page, and metrics, of a node that has none; and nobody to be alive."""
+    instance.put(GPU)
+    instance.start()
+    instance.put_children(SCANNER)
+    connection = http.client.HTTPConnection(instance.url.removeprefix("http://"), timeout=20)
+
+    def ask(path):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+
+    pages = ("/", "/metrics", "/api/v1/inventory", "/readyz")
+    before = [ask(path) for path in (*pages, "/healthz")]
+    with none_for(instance.exporter_pid):
+        answers = [ask(path) for path in pages]
+        alive = ask("/healthz")
+    assert [status for status, _ in before] == [200, 200, 200, 503, 200]
+    assert [status for status, _ in answers] == [503] * 4
+    assert all("cannot read the state of devherd: [Errno 24] Too many open files" in text for _, text in answers)
+    assert alive == (200, "ok\n")
+    assert ask("/api/v1/inventory")[1] == before[2][1]

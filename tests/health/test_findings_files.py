@@ -3,6 +3,8 @@
 import logging
 from unittest import mock
 
+from descriptors import descriptors
+
 from devherd import spool
 from devherd._native import Device, Evidence, Fact
 from devherd.config.sections import Match
@@ -280,3 +282,13 @@ def test_of_one_device_twenty_findings_of_a_program_count(tmp_path):
 
     assert {key[2]: len(found) for key, found in seen.findings.items()} == {"GPU-1": MOST_A_DEVICE, "GPU-2": 20}
     assert seen.complaints == {"external-check": ["2 devices with more than 20 findings: only these count"]}
+
+
+def test_a_file_that_no_descriptor_was_left_for_is_read_once_there_is_one(tmp_path, caplog):
+    """Defect: its source had failed until it wrote the next time, which an operator's cordon does not."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(2))
+    with descriptors(0):
+        assert [list(looked(files).failed) for _ in range(3)] == [["nvml"]] * 3
+    assert caplog.text.count("Too many open files") == 1
+    assert reasons(looked(files)) == {"GPU-2": ["gpu-lost"]}

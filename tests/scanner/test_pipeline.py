@@ -1,14 +1,11 @@
 """One scan told whole."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
 import pytest
+from descriptors import descriptors
 from remembered import remembered
 
 from devherd.config.model import Config
@@ -300,23 +297,26 @@ def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp
     assert (len(pipeline.inventory.entries) == 2) == is_held
 
 
-@contextmanager
-def descriptors(free: int) -> Iterator[None]:
-    """This process can open so many files more, and no other."""
-    before, held = getrlimit(RLIMIT_NOFILE), []
-    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
-    try:
-        setrlimit(RLIMIT_NOFILE, (highest + 1 + free, before[1]))
-        with suppress(OSError):
-            while True:
-                held.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
-        for _ in range(free):
-            os.close(held.pop())
-        yield
-    finally:
-        setrlimit(RLIMIT_NOFILE, before)
-        for descriptor in held:
-            os.close(descriptor)
+def test_without_descriptors_a_gone_device_that_a_pod_holds_is_not_forgotten(tmp_path):
+    """The scan goes on, and does not take the kubelet's answer for one that nobody holds it."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
+    holders = tmp_path / "holders.pb"
+    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
+    pipeline.scan(1.0)
+    name = next(one.name for one in pipeline.offers().offers if one.devices[0].id == "intel-fpga-port.0")
+    node.remove_card("intel-fpga-port.0")
+    pipeline.scan(2.0)
+    holders.write_bytes(spool_pb2.Holders(devices=[held(name, "intel-fpga-port.0")]).SerializeToString())
+    after = 2.0 + pipeline.config.health.forget_after + UNKNOWN_SECONDS
+    with descriptors(0):
+        pipeline.scan(after)
+    pipeline.scan(after + 1.0)
+    assert len(pipeline.inventory.entries) == 2
+
+
+def held(name: str, device: str) -> spool_pb2.HeldDevice:
+    """A device that a pod holds, as process `holders` writes it."""
+    return spool_pb2.HeldDevice(resource_name=name, device_id=device, pods=["default/train"])
 
 
 @pytest.mark.parametrize("free", [0, 1, 2, 3, 4, 5])

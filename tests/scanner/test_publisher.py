@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+from descriptors import descriptors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offered import made_of
@@ -352,3 +354,15 @@ def test_offers_that_somebody_removed_are_written_again(tmp_path):
     publisher.publish([offer("a.b/x", "0")])
 
     assert publisher.is_intact()
+
+
+def test_without_descriptors_no_child_is_taken_for_one_that_does_not_run(tmp_path):
+    """Defect: what the supervisor says was read as empty, and a device entered a resource before another had let go."""
+    herd = Herd(tmp_path)
+    publisher = herd.publisher()
+    publisher.publish([offer("a.b/x", "0")])
+    herd.start()
+    acknowledgements = Acknowledgements(tmp_path / "state", tmp_path / "children.pb")
+    with descriptors(0), pytest.raises(OSError, match="Too many open files"):
+        acknowledgements.has("a.b_x", None)
+    assert not acknowledgements.has("a.b_x", None)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from descriptors import descriptors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,3 +111,17 @@ def test_what_a_killed_writer_left_half_done_is_used_by_the_next(tmp_path):
 
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.pb"]
     assert spool.read(path, spool_pb2.Resource).name == "a.b/x"
+
+
+def test_a_file_that_no_descriptor_is_left_for_is_not_read_as_an_absent_one(tmp_path):
+    """Defect: it was read as empty, and what it says was shown as gone."""
+    spool.write(spool.path_of(tmp_path, "a.b_x"), spool_pb2.Resource(name="a.b/x"))
+    path, absent = spool.path_of(tmp_path, "a.b_x"), spool.path_of(tmp_path, "a.b_y")
+
+    with descriptors(0):
+        for read in (spool.read, spool.read_or_empty):
+            with pytest.raises(OSError, match="Too many open files"):
+                read(path, spool_pb2.Resource)
+    with descriptors(1):
+        assert spool.read_or_empty(path, spool_pb2.Resource).name == "a.b/x"
+        assert spool.read_or_empty(absent, spool_pb2.Resource) == spool_pb2.Resource()

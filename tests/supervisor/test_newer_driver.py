@@ -4,6 +4,7 @@ import json
 import logging
 
 import pytest
+from descriptors import descriptors
 
 from devherd import spool
 from devherd.history import History, events
@@ -85,3 +86,14 @@ def test_it_does_not_end_where_that_cannot_be_noted(settings, clock):
     settings.driver_restart_file.mkdir()
     clock.append(clock[-1] + 60)
     assert not driver.look()
+
+
+def test_without_descriptors_it_does_not_end_and_the_supervisor_goes_on(settings, clock):
+    """What it has noted may say that a restart did not help."""
+    driver = watch(settings)
+    answer(settings, [NEW, OLD])
+    assert not driver.look()
+    clock.append(clock[-1] + 61)
+    with descriptors(0):
+        assert not driver.look()
+    assert driver.look()

@@ -52,15 +52,18 @@ class ResourceFile:
     def look(self) -> None:
         """Read the file if it was replaced or is missing; called for each event, and periodically."""
         seen = identity_of(self.path)
-        if seen is None or seen != self._seen:
+        if (seen is None or seen != self._seen) and self._has_read():
             self._seen = seen
-            self._read()
 
-    def _read(self) -> None:
+    def _has_read(self) -> bool:
+        """Read the file; False if no descriptor is left for it, so that it must be read again."""
         try:
             resource = spool.read(self.path, spool_pb2.Resource)
         except FileNotFoundError:
             self._empty()
+        except OSError as error:
+            self._complain(f"{self.path}: {error.strerror}")
+            return False
         except spool.SpoolError as error:
             self._complain(str(error))
         else:
@@ -69,6 +72,7 @@ class ResourceFile:
                 self._put(Snapshot(resource))
             else:
                 self._complain(f"{self.path}: has resource {resource.name!r}, which belongs to another file")
+        return True
 
     def _empty(self) -> None:
         if not self.path.parent.parent.is_dir():  # a removed run directory does not mean that devices are gone

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -27,6 +28,8 @@ from devherd.settings import Settings
 if TYPE_CHECKING:
     from devherd.exporter.metrics import Scrapes
     from devherd.exporter.status_page.page import MadePages
+
+log = logging.getLogger(__name__)
 
 LONGEST_REST_SECONDS = 1.0
 
@@ -109,6 +112,9 @@ class Application:
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
         self._probing: Rendering[Answer] = Rendering()
+        self._processes = Herd()
+        """Those of the last look at liveness."""
+        self._complaint = ""
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -123,8 +129,17 @@ class Application:
         self._options = options
 
     async def answer(self, request: Request) -> Answer:
-        """The answer to one request."""
-        answer = await self._page(request)
+        """The answer to one request; 503 if the run directory cannot be read, perhaps for lack of descriptors.
+
+        What cannot be read is not absent: alerts must not take a device for gone, or for well.
+        """
+        try:
+            answer = await self._page(request)
+        except OSError as error:
+            answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read the state of devherd: {error}\n")
+            if str(error) != self._complaint:
+                log.warning("cannot answer %s: %s", request.path, error)
+            self._complaint = str(error)
         return answer.but(headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
@@ -194,7 +209,8 @@ class Application:
         return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
-        return _verdict(health.reasons_not_alive(read_children(self._settings, self._heartbeats)))
+        self._processes = read_children(self._settings, self._heartbeats, self._processes)
+        return _verdict(health.reasons_not_alive(self._processes))
 
     async def _ready(self, _: Request) -> Answer:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))

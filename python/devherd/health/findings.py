@@ -188,9 +188,14 @@ class FindingsFiles:
                 self._known[source] = identity, _registered(source, spool.read(file, health_pb2.Findings))
             except FileNotFoundError:
                 self._note_removal(source)
-            except spool.SpoolError as error:
-                log.warning("cannot read the findings of source %s: %s; the earlier ones stay in force", source, error)
-                self._known[source] = identity, _failed(source, _UNREADABLE, error=error)
+            except (OSError, spool.SpoolError) as error:
+                failed = _failed(source, _UNREADABLE, error=error)
+                if source not in self._known or self._known[source][1] != failed:
+                    log.warning(
+                        "cannot read the findings of source %s: %s; the earlier ones stay in force", source, error
+                    )
+                is_read = isinstance(error, spool.SpoolError)  # else no descriptor is left: it is read again
+                self._known[source] = identity if is_read else None, failed
 
     def _note_removal(self, source: str) -> None:
         before, findings = self._known.get(source, (None, None))

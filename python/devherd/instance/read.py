@@ -175,7 +175,9 @@ class Herd(Record):
 
 
 def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> Herd:
-    """Read the instance's files; unreadable files are skipped. Raises OSError if a directory is not readable.
+    """Read the instance's files; those that cannot be parsed are skipped.
+
+    Raises OSError if a directory is not readable, or no descriptor is left for a file.
 
     A caller outside the instance has no heartbeats: they are read from the supervisor's memory, if that is allowed.
     """
@@ -242,14 +244,21 @@ def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat)
     return frozenset(name for name, slot in slots.items() if heartbeats.silence_seconds(slot) > SILENCE_LIMIT_SECONDS)
 
 
-def read_children(settings: Settings, heartbeats: Heartbeat | None = None) -> Herd:
-    """Read only the processes of the instance: enough to know whether it is alive."""
-    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
-    return Herd(
-        children={child.name: child for child in children.children},
-        silent=silent_processes(children.children, heartbeats) if heartbeats else frozenset(),
-        supervisor_pid=children.supervisor_pid,
-    )
+def read_children(settings: Settings, heartbeats: Heartbeat | None = None, before: Herd | None = None) -> Herd:
+    """Read only the processes of the instance: enough to know whether it is alive.
+
+    Without a descriptor to read them they are those of `before`; without that, raises OSError.
+    """
+    try:
+        read = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    except OSError:
+        if before is None:
+            raise
+        herd = before
+    else:
+        herd = Herd(children={child.name: child for child in read.children}, supervisor_pid=read.supervisor_pid)
+    silent = silent_processes(herd.children.values(), heartbeats) if heartbeats else frozenset()
+    return herd.but(silent=silent)
 
 
 def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:

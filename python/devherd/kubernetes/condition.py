@@ -59,8 +59,8 @@ class NodeCondition:
         """Write the condition if it differs, is missing, or its heartbeat is due."""
         offers = identity_of(self._settings.offers_file), identity_of(self._settings.lost_file)
         if offers[0] is not None and offers != self._offers:
-            self._offers, herd = offers, read_instance(self._settings)
-            self._reasons = with_lost(reasons_of(herd.resources), herd.lost)
+            herd = read_instance(self._settings)
+            self._offers, self._reasons = offers, with_lost(reasons_of(herd.resources), herd.lost)
         if self._api is None or self._watch is None:
             self._report(NO_ACCESS)
         elif (seen := self._watch.seen) is None or seen.node is None:

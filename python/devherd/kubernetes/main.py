@@ -5,6 +5,7 @@ none waits for another: after a call without an answer the calls of the others f
 this one.
 """
 
+import logging
 import signal
 import sys
 import time
@@ -27,6 +28,8 @@ from devherd.kubernetes.problems import Problems, forget_problem
 from devherd.kubernetes.reporter import Reporter
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 
+log = logging.getLogger(__name__)
+
 _WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
 
 
@@ -40,7 +43,10 @@ class Part(Protocol):
     """What the process does for one option of the configuration."""
 
     def tend(self) -> None:
-        """Do what is due. Called each second, and when the node has changed; raises nothing that may happen."""
+        """Do what is due. Called each second, and when the node has changed.
+
+        Raises OSError if the run directory cannot be read, as without descriptors: it is called again.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class ApiServerClient:
         self._access = access
         self._api = Api(access, child.beat) if access else None
         self._history = History(child.settings.history_directory, child.name)
+        self._complaint = ""
 
     def run(self) -> int:
         """Tend the parts until a new process is needed; returns the exit code."""
@@ -80,7 +87,7 @@ class ApiServerClient:
             while not part_of.has_changed() and not self._child.has_outgrown_its_sandbox():
                 for part in parts:
                     self._child.beat()
-                    part.tend()
+                    self._tend(part)
                 if self._api:
                     self._api.close_if_idle()
                 self._child.beat()
@@ -88,6 +95,14 @@ class ApiServerClient:
         finally:
             self._forget_problems()
         return RENEW
+
+    def _tend(self, part: Part) -> None:
+        try:
+            part.tend()
+        except OSError as error:
+            if str(error) != self._complaint:
+                log.warning("cannot read what to report: %s; trying again", error)
+            self._complaint = str(error)
 
     def _watch(self, wanted: _Wanted) -> NodeWatch | None:
         """What follows the node, if a part needs that."""

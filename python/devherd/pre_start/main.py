@@ -105,7 +105,11 @@ class Server:
         if len(self._workers) >= MOST_REQUESTS:
             _answer(connection, f"{MOST_REQUESTS} other starts wait for process pre-start", "")
             return
-        offers = spool.read_or_empty(self._child.settings.offers_file, spool_pb2.Offers)
+        try:
+            offers = spool.read_or_empty(self._child.settings.offers_file, spool_pb2.Offers)
+        except OSError as error:
+            _answer(connection, f"process pre-start does not see the devices: {error}", "")
+            return
         devices = [
             (device_id, device)
             for offer in offers.offers
@@ -170,8 +174,11 @@ class Suspects:
         seen = identity_of(self._offers_file)
         if seen is None or seen == self._seen:
             return
+        try:
+            offers = spool.read_or_empty(self._offers_file, spool_pb2.Offers).offers
+        except OSError:  # no descriptor is left: looked at again
+            return
         self._seen = seen
-        offers = spool.read_or_empty(self._offers_file, spool_pb2.Offers).offers
         now = time.monotonic()
         self._put(
             self._found

@@ -1,5 +1,6 @@
 """The steps of the scanner: scan → inventory → findings → policy → rules. No loop, no spool."""
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -260,7 +261,8 @@ class Pipeline:
 
     def _forget_as_ordered(self) -> None:
         if self.lost and self._findings is not None:
-            self.lost.forget(spool.read_or_empty(orders_file(self._findings), health_pb2.Forget).orders)
+            with contextlib.suppress(OSError):  # no descriptor is left: the next scan reads it
+                self.lost.forget(spool.read_or_empty(orders_file(self._findings), health_pb2.Forget).orders)
 
     def _vanished(self, clock: float, held: Mapping[DeviceKey, Sequence[str]]) -> Iterator[Vanished]:
         """The devices that are listed, gone, and Unhealthy for that."""
@@ -428,15 +430,19 @@ class Pipeline:
     def _held_and_gone(self, clock: float) -> dict[DeviceKey, list[str]]:
         """The devices that were gone before this scan and that pods hold, as far as is known, each with its pods.
 
-        Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held.
+        Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held; as
+        long as it cannot be read for lack of descriptors, too.
         """
         if self._holders is None or not self._is_forgetting():
             return {}
+        gone = ((key, entry.gone_since) for key, entry in self.inventory.entries.items())
         if not self._holders.exists():
             limit = self.config.health.forget_after + UNKNOWN_SECONDS
-            gone = ((key, entry.gone_since) for key, entry in self.inventory.entries.items())
             return {key: [] for key, since in gone if since is not None and clock - since < limit}
-        answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
+        try:
+            answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
+        except OSError:
+            return {key: [] for key, since in gone if since is not None}
         pods = {(one.resource_name, one.device_id): one.pods for one in answer.devices}
         held: dict[DeviceKey, list[str]] = {}
         for offer in self._node_offers().device_plugin.offers if pods else ():

@@ -90,7 +90,7 @@ class Acknowledgements:
         return version is not None and self._sent_version(key) >= version
 
     def running(self) -> set[str]:
-        """The keys of the resources that have a process."""
+        """The keys of the resources that have a process. Raises OSError without a descriptor, as `spool.read`."""
         try:
             children = spool.read(self._children_file, spool_pb2.Children).children
         except (FileNotFoundError, spool.SpoolError):

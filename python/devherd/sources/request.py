@@ -61,7 +61,10 @@ def _is_waited_for(findings: Path | None, source: str) -> bool:
     """True if a monitor's findings still count, so that it must be asked although its socket is missing."""
     if findings is None:
         return False
-    known = spool.read_or_empty(spool.path_of(findings, source), health_pb2.Findings)
+    try:
+        known = spool.read_or_empty(spool.path_of(findings, source), health_pb2.Findings)
+    except OSError:  # no descriptor is left
+        return True
     return bool(known.source) and not known.lets_go
 
 

@@ -288,19 +288,18 @@ class Herd(Supervisor):
         """Start and stop children: one for each spool file, and those that the configuration wants."""
         self.options.spool_watch.changed = False
         for program in self.options.programs.children:
-            if program.wanted:
-                self._have(
-                    program,
-                    {program.name or program.group} if program.wanted(self._loader.config, self._settings) else set(),
-                )
-            elif program.per_file:
-                directory = program.per_file(self._settings)
-                try:
-                    keys = spool.keys_in(directory, program.suffix)
-                except OSError as error:
-                    log.error("cannot read %s: %s; its children stay as they are", directory, error)
+            try:
+                if program.wanted:
+                    is_wanted = program.wanted(self._loader.config, self._settings)
+                    keys = {program.name or program.group} if is_wanted else set()
+                elif program.per_file:
+                    keys = set(filter(program.keys, spool.keys_in(program.per_file(self._settings), program.suffix)))
                 else:
-                    self._have(program, set(filter(program.keys, keys)))
+                    continue
+            except OSError as error:
+                log.error("cannot see which children of %s are wanted: %s; they stay as they are", program.group, error)
+            else:
+                self._have(program, keys)
 
     def _have(self, program: Program, wanted: set[str]) -> None:
         group = self.process_groups[program.group]

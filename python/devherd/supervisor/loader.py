@@ -260,7 +260,8 @@ class ConfigurationsWatch:
     def has_changed(self) -> bool:
         """True if there is something to load; once for each change."""
         before = self._content
-        self._content = self._chosen()
+        with contextlib.suppress(OSError):  # no descriptor is left: asked again
+            self._content = self._chosen()
         return self._content != before
 
     def _chosen(self) -> object:

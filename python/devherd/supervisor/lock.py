@@ -268,5 +268,5 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def _holder(settings: Settings) -> str:
     try:
         return f", process {spool.read(settings.children_file, spool_pb2.Children).supervisor_pid}"
-    except (FileNotFoundError, spool.SpoolError):
+    except (OSError, spool.SpoolError):
         return ""

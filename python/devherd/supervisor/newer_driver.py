@@ -40,7 +40,10 @@ class NewerDriver:
         if self._versions is None or time.monotonic() - self._since < STANDS_SECONDS:
             return False
         driver, library = self._versions
-        last = spool.read_or_empty(self._settings.driver_restart_file, spool_pb2.DriverRestart)
+        try:
+            last = spool.read_or_empty(self._settings.driver_restart_file, spool_pb2.DriverRestart)
+        except OSError:  # no descriptor is left: asked again
+            return False
         if (last.driver, last.library) == (driver, library):
             return False
         return self._has_noted(driver, library)

@@ -343,9 +343,10 @@ def _features_directory(settings: Settings) -> tuple[Path, ...]:
     with contextlib.suppress(ResolvedFileError):
         config = read_resolved(settings.resolved_config_file)
         places = {config.feature_file.parent} if config.node_labels.write == "feature_file" else set()
-    written = spool.read_or_empty(settings.written_labels_file, spool_pb2.WrittenLabels)
-    if written.write == "feature_file":
-        places.add(Path(written.feature_file).parent)
+    with contextlib.suppress(OSError):  # no descriptor is left, and the start fails for that
+        written = spool.read_or_empty(settings.written_labels_file, spool_pb2.WrittenLabels)
+        if written.write == "feature_file":
+            places.add(Path(written.feature_file).parent)
     return tuple(sorted(places))
 
 
