@@ -234,7 +234,7 @@ class Follower:
         fresh = content[position:] if inode == known else _rest(directory / BEFORE, known, position) + content
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._read[directory.name] = inode, len(content) - len(fresh) + len(whole)
-        return list(_parsed(whole.splitlines(), directory.name))
+        return list(parsed(whole.splitlines(), directory.name))
 
 
 def _rest(path: Path, known: int, position: int) -> bytes:
@@ -253,10 +253,10 @@ def _directories(run_dir: Path) -> list[Path]:
 def _backwards(directory: Path) -> Iterator[Event]:
     """The events of one process, newest first."""
     content, current = _content(directory / CURRENT)
-    yield from _parsed(reversed(content.splitlines()), directory.name)
+    yield from parsed(reversed(content.splitlines()), directory.name)
     content, before = _content(directory / BEFORE)
     if before != current:  # equal if the current file was rotated in between
-        yield from _parsed(reversed(content.splitlines()), directory.name)
+        yield from parsed(reversed(content.splitlines()), directory.name)
 
 
 def _content(path: Path) -> tuple[bytes, int]:
@@ -268,7 +268,8 @@ def _content(path: Path) -> tuple[bytes, int]:
         return b"", 0
 
 
-def _parsed(lines: Iterable[bytes], process: str) -> Iterator[Event]:
+def parsed(lines: Iterable[bytes], process: str) -> Iterator[Event]:
+    """The events of a process in such lines, without those that cannot be parsed."""
     for line in lines:
         event = _event(line, process)
         if event is not None:

@@ -3,10 +3,12 @@
 import os
 import time
 
+from descriptors import none_for
+
 from devherd import spool
 from devherd.history import History
 from devherd.instance.files import announce_standby, open_standby_file
-from devherd.proto.spool_pb2 import DriverRestart, Standby
+from devherd.proto.spool_pb2 import DriverRestart, Reported, Standby
 
 GPU = "nvidia.com/gpu"
 
@@ -125,3 +127,47 @@ def test_events_take_one_connection(client):
         client.until(lambda told=number + 1: len(client.server.events) == told, "each is told")
 
     assert client.server.connections == 1
+
+
+def test_what_became_of_a_lost_device_is_told_by_the_next_process_if_this_one_could_not(client):
+    """Defect: a process that was replaced while the API server was away took it with it."""
+    client.configure(events=True)
+    client.offer(GPU, a="")
+    history = History(client.settings.history_directory, "scanner")
+    client.server.refusal = (503, "starting")
+    client.start()
+    history.note("lost", "is missing", resource_name=GPU, device_id="b", reasons=("gone",))
+    history.note("lost", "is missing", resource_name=GPU, device_id="c", reasons=("gone",))
+    history.keep()
+    client.until(lambda: "503: starting" in client.log.read_text(), "the log says so")
+    client.stop()
+    client.server.refusal = None
+
+    client.start()
+    client.until_told(f"{GPU} b is missing", f"{GPU} c is missing")
+    client.until(lambda: not kept_as_reported(client).lost, "it is remembered that they are told")
+    client.stop()
+    client.start()
+    client.offer(GPU, a="xid")
+    client.until_told(f"{GPU} b is missing", f"{GPU} c is missing", f"{GPU}: Unhealthy: a (xid)")
+
+
+def test_a_process_without_descriptors_tells_nothing_again_that_it_could_not_read(client):
+    """Defect: the process ended; devices whose file it had read as empty were told anew when it had some again."""
+    client.configure(events=True, node_condition=True)
+    client.offer(GPU, a="xid", b="")
+    client.start()
+    client.until_told(f"{GPU}: Unhealthy: a (xid)")
+    client.until((client.directory / "kubernetes/reported.pb").exists, "it is remembered")
+
+    with none_for(client.process.pid):
+        client.offer(GPU, a="xid", b="off-bus")
+        client.until(lambda: "Too many open files" in client.log.read_text(), "the log says so")
+
+    client.until_told(f"{GPU}: Unhealthy: a (xid)", f"{GPU}: Unhealthy: b (off-bus)")
+    assert client.process.poll() is None
+
+
+def kept_as_reported(client):
+    """What the process has left of what it has told."""
+    return spool.read_or_empty(client.settings.kubernetes_directory / "reported.pb", Reported)

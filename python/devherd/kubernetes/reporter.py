@@ -71,8 +71,10 @@ class Reporter:
         self._history = history.Follower(settings.run_dir, SCANNER, self._history_at)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
         self._history_seen: object = None
-        self._lost: list[history.Event] = []
-        """What became of lost devices, to be reported."""
+        self._news: list[history.Event] = []
+        """What was read there and is not dealt with yet."""
+        self._lost = list(history.parsed(reported.lost, SCANNER))
+        """What became of lost devices, to be reported, if need be by the next process."""
 
     def tend(self) -> None:
         """Report what has changed, as far as limit and server allow."""
@@ -81,8 +83,9 @@ class Reporter:
             self._look()
             self._seen = seen
         if (history_seen := identity_of(self._history_file)) != self._history_seen:
+            self._news += self._history.news()
             self._history_seen = history_seen
-            self._report_news(self._history.news())
+        self._report_news()
         self._report_lost()
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
@@ -163,12 +166,13 @@ class Reporter:
             made = partial(objects.pod_event, change, devices)
             self._send_to_pod(pod, _same(change, devices, reasons), max(times[device] for device in devices), made)
 
-    def _report_news(self, news: Sequence[history.Event]) -> None:
-        self._report_applications([each for each in news if each.kind == "application"])
-        self._lost += [each for each in news if each.kind == "lost"]
-        if news:
-            self._history_at = news[-1].time
-            self._keep()
+    def _report_news(self) -> None:
+        if not self._news:
+            return
+        self._report_applications([each for each in self._news if each.kind == "application"])
+        self._lost += [each for each in self._news if each.kind == "lost"]
+        self._history_at, self._news = self._news[-1].time, []
+        self._keep()
 
     def _report_applications(self, found: Sequence[history.Event]) -> None:
         """Send what applications have caused to the pods that hold the device: once, as nothing is to be repaired."""
@@ -188,6 +192,7 @@ class Reporter:
                 if not self._events.send(event, (_device_of(self._lost[0]), self._lost[0].message), 1):
                     return
                 del self._lost[0]
+                self._keep()
         except ApiError as error:
             self._complain(error)
 
@@ -256,7 +261,9 @@ class Reporter:
 
     def _keep(self) -> None:
         message = spool_pb2.Reported(
-            driver_restart_timestamp_seconds=self._restart_at, history_timestamp_seconds=self._history_at
+            driver_restart_timestamp_seconds=self._restart_at,
+            history_timestamp_seconds=self._history_at,
+            lost=map(history.line, self._lost),
         )
         for resource_name, devices in self._reported.items():
             for device, reasons in devices.items():
