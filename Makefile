@@ -17,6 +17,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # maturin installs into the environment that is active, which may be another one's.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX
+# Tests start some thousand processes: without bytecode each would compile devherd again.
+unexport PYTHONDONTWRITEBYTECODE
 
 all: build lint test ## build, lint and test
 
