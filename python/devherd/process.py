@@ -248,6 +248,20 @@ def take_sockets(through: socket.socket) -> dict[str, list[socket.socket]]:
     return sockets
 
 
+def is_dead_socket(path: Path) -> bool:
+    """True if the path is a Unix socket on which no process listens. Does not block."""
+    if not path.is_socket():
+        return False  # a connection to another file is refused, too
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as knocking:
+        try:
+            knocking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
 def take_reloads() -> None:
     """Unblock SIGHUP. It is blocked from the fork until the handler is set, so that none is lost or kills the child."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

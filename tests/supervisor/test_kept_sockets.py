@@ -73,6 +73,29 @@ def test_only_unix_sockets_in_the_childs_own_directories_are_removed(tmp_path):
         each.close()
 
 
+@pytest.mark.parametrize("is_bound_again", [False, True])
+def test_a_unix_socket_goes_with_a_woken_child_that_was_stopped_before_it_had_looked(tmp_path, *, is_bound_again):
+    """Defect: SIGTERM that came before its handlers left the socket behind. One that somebody serves by now stays."""
+    path = tmp_path / "http.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        keeper = Keeper()
+        keeper.open()
+        with socket.socket(fileno=os.dup(keeper.descriptor())) as child:
+            hand_sockets(child, {f"unix:{path}": [listening.fileno()]})
+    assert keeper.take()
+    keeper.open()
+    keeper.forked()
+    with socket.socket(socket.AF_UNIX) as other:
+        if is_bound_again:
+            path.unlink()
+            other.bind(str(path))
+            other.listen()
+        keeper.stop([tmp_path])
+        assert path.exists() == is_bound_again
+
+
 def about_to_sleep(instance):
     """An exporter that has handed its sockets over, and still runs."""
     instance.order("doze.exporter")

@@ -311,3 +311,24 @@ async def test_a_unix_socket_that_the_configuration_has_no_more_is_removed_thoug
     await supervisorctl(testbed, "reload")
     await testbed.until(lambda: new.is_socket() and child(testbed).asleep, "it sleeps elsewhere")
     assert not old.exists()
+
+
+@pytest.mark.on("generic", {"simulated": [{"name": NAME, "count": 2}]})
+async def test_nobody_who_connects_is_refused_while_the_exporter_is_replaced_in_a_fresh_sandbox(testbed):
+    """Defect: from its end until the next process had bound again, probes and scrapes were refused."""
+    await asleep(testbed)
+    assert (await get(testbed, "/healthz")) == (200, "ok\n")
+    [before] = exporters(testbed)
+    shutil.rmtree(testbed.settings.http_directory)
+
+    answers = []
+
+    def is_replaced():
+        now = child(testbed)
+        return now.pid and str(now.pid) != before and now.state == "RUNNING"
+
+    while not is_replaced():
+        answers.append(await get(testbed, "/healthz"))
+    answers.append(await get(testbed, "/healthz"))
+    assert {*answers} == {(200, "ok\n")}
+    assert "exporter: ended for a fresh sandbox" in testbed.log

@@ -13,6 +13,7 @@ from pathlib import Path
 from devherd.backoff import Backoff
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.server import HEAD_BYTES, Connections, Handler
+from devherd.process import is_dead_socket
 from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
 
@@ -34,7 +35,7 @@ def _bind_path(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(_OWNER_AND_GROUP)
     try:
-        if _is_dead(path):
+        if is_dead_socket(path):
             path.unlink()
         listening.bind(str(path))
         listening.listen(BACKLOG)
@@ -44,20 +45,6 @@ def _bind_path(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return listening
-
-
-def _is_dead(path: Path) -> bool:
-    """True if the path is a socket on which no process listens."""
-    if not path.is_socket():
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
-        try:
-            knocking.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
 
 
 def unbind(listening: socket.socket) -> None:

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 LAST_LOOK_SECONDS, LAST_ANSWER_SECONDS = 0.05, 2.0
-"""Before it sleeps, time for a connection that was accepted at the last moment to be seen, and to be answered."""
+"""Before it ends for the next process, time for a connection accepted at the last moment to be seen, and answered."""
 
 
 def main(child: Child) -> int:
@@ -81,6 +81,8 @@ class Exporter:
                 beats = tasks.create_task(self._beat())
                 await self._stopped.wait()
                 beats.cancel()
+            if self._exit_code == RENEW:
+                await self._has_handed_over()
         return self._exit_code
 
     def _end(self, exit_code: int) -> None:
@@ -101,8 +103,8 @@ class Exporter:
                     self._end(RENEW)
                 self._write(addresses)
                 looks_at = now + LOOK_PERIOD_SECONDS
-            if self._may_sleep(addresses):
-                await self._sleep()
+            if self._may_sleep(addresses) and await self._has_handed_over():
+                self._end(SLEEPS)
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
     def _may_sleep(self, addresses: list[spool_pb2.Address]) -> bool:
@@ -115,22 +117,25 @@ class Exporter:
         least = self._sleep_after_seconds if self._listener.was_asked() else BEAT_PERIOD_SECONDS
         return self._listener.quiet_seconds() >= least
 
-    async def _sleep(self) -> None:
-        """Hand the listening sockets to the supervisor, which starts this program again at the next connection."""
+    async def _has_handed_over(self) -> bool:
+        """Hand the listening sockets to the supervisor, for the next process: nobody who connects meanwhile is refused.
+
+        It starts that process at once after RENEW, and at the next connection after SLEEPS.
+        """
         sockets = self._listener.sockets()
         if self._keeper is None or not sockets:
-            return
+            return False
         try:
             hand_sockets(self._keeper, sockets)
         except OSError as error:
             log.warning("cannot hand the listening sockets to the supervisor: %s", error)
             self._keeper = None
-            return
+            return False
         self._listener.stop_accepting()
         await asyncio.sleep(LAST_LOOK_SECONDS)
         if not self._listener.quiet_seconds():
             await asyncio.sleep(LAST_ANSWER_SECONDS)
-        self._end(SLEEPS)
+        return True
 
     def _write(self, addresses: list[spool_pb2.Address]) -> None:
         """Write the served addresses to the run directory; restores the file if it was removed."""

@@ -218,6 +218,8 @@ class Process(Subprocess):
         elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (listening := self.keeper.take()):
             self._sleep(listening, by_connection)
         else:
+            if self._cause == RENEWED:
+                self.keeper.take()  # for the next process
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
 

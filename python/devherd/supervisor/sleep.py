@@ -2,7 +2,8 @@
 
 A pair of sockets lies between the supervisor and the child. Through it the child sends its listening sockets before it
 ends; the supervisor polls them and sends them back to the process that it starts when one is readable. Nobody accepts
-meanwhile: the connection waits in the kernel, and the new process answers it.
+meanwhile: the connection waits in the kernel, and the new process answers it. So it does if the child ends for a fresh
+sandbox, and is started at once.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from devherd.process import hand_sockets, take_sockets
+from devherd.process import hand_sockets, is_dead_socket, take_sockets
 
 
 class WakingSocket:
@@ -48,6 +49,8 @@ class Keeper:
         self._ours: socket.socket | None = None
         self._theirs: socket.socket | None = None
         self._kept: dict[str, list[socket.socket]] = {}
+        self._handed: list[Path] = []
+        """The Unix sockets that the child has got: one that ends before it has looked does not remove them."""
 
     def open(self) -> None:
         """Make the pair for a process that is about to be forked, which gets the kept sockets. Raises OSError."""
@@ -65,6 +68,7 @@ class Keeper:
         if self._theirs:
             self._theirs.close()
         self._theirs = None
+        self._handed = self._paths()
         self._close()
 
     def take(self) -> list[int]:
@@ -78,6 +82,10 @@ class Keeper:
         if self._ours is not None:
             self._kept |= take_sockets(self._ours)
         self.leave(directories)
+        for path in self._handed:
+            if path.parent in directories and is_dead_socket(path):
+                _remove(path)
+        self._handed = []
         self._close()
         self.close_pair()
 
@@ -86,8 +94,7 @@ class Keeper:
         for address, sockets in list(self._kept.items()):
             paths = [path for one in sockets if (path := _path_of(one)) is not None and path.parent in directories]
             for path in paths:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                _remove(path)
             if paths:
                 _close(self._kept.pop(address))
 
@@ -98,6 +105,10 @@ class Keeper:
                 end.close()
         self._ours = self._theirs = None
 
+    def _paths(self) -> list[Path]:
+        every = (_path_of(one) for sockets in self._kept.values() for one in sockets)
+        return [path for path in every if path is not None]
+
     def _close(self) -> None:
         for sockets in self._kept.values():
             _close(sockets)
@@ -107,6 +118,11 @@ class Keeper:
 def _path_of(one: socket.socket) -> Path | None:
     name = one.getsockname() if one.family == socket.AF_UNIX else ""
     return Path(name) if isinstance(name, str) and name else None  # bytes: an abstract one
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _close(sockets: Iterable[socket.socket]) -> None:
