@@ -52,8 +52,10 @@ def tool():
     return find
 
 
-def pytest_collection_finish(session):
-    HELM_AND_KUBECTL.build_before(session)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    HELM_AND_KUBECTL.build_before(item)
+    return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -49,21 +49,21 @@ class GoProgram:
                 self._build(go, path, say)
         return path
 
-    def build_before(self, session: pytest.Session) -> None:
-        """Build it when tests that need it are about to run: the first build takes longer than a test may."""
-        wanted = any(self.fixture in getattr(item, "fixturenames", ()) for item in session.items)
-        go = shutil.which("go")
-        if not wanted or go is None or session.config.option.collectonly:
+    def build_before(self, item: pytest.Item) -> None:
+        """Build it when a test that needs it is about to run, and before its time counts: a test may take less.
+
+        Tests that need it not go on meanwhile, on the other workers.
+        """
+        if self.fixture not in getattr(item, "fixturenames", ()) or (go := shutil.which("go")) is None:
             return
         with suppress(RuntimeError):  # the fixture meets it again, and fails the tests with it
-            self.built(go, partial(announce, session.config))
+            self.built(go, partial(announce, item.config))
 
     def _fingerprint(self, go: str) -> str:
-        version = subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, cwd=self.sources).stdout
         versions = self.sources / (self.modfile or "go.mod")
         files = [*sorted(self.sources.rglob("*.go")), versions, versions.with_suffix(".sum")]
         content = b"".join(str(each.relative_to(self.sources)).encode() + each.read_bytes() for each in files)
-        return hashlib.sha256(version + content).hexdigest()[:12]
+        return hashlib.sha256(_version(go, self.sources) + content).hexdigest()[:12]
 
     def _build(self, go: str, path: Path, say: Callable[[str], None]) -> None:
         for earlier in path.parent.glob(f"{self._name}-*"):
@@ -103,6 +103,11 @@ class GoProgram:
         if done.returncode:
             raise RuntimeError(f"{self.sources}: {' '.join(command)} failed:\n{done.stderr[-4000:]}")
         return done.stdout
+
+
+@cache
+def _version(go: str, module: Path) -> bytes:
+    return subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, cwd=module).stdout
 
 
 SAMPLE_PLUGIN = GoProgram(

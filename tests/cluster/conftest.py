@@ -25,9 +25,11 @@ FEATURE_DISCOVERY = GoProgram(
 )
 
 
-def pytest_collection_finish(session):
-    PROGRAMS.build_before(session)
-    FEATURE_DISCOVERY.build_before(session)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    PROGRAMS.build_before(item)
+    FEATURE_DISCOVERY.build_before(item)
+    return (yield)
 
 
 @pytest.fixture(scope="session")

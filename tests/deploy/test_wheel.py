@@ -94,6 +94,7 @@ def test_a_built_wheel_has_no_path_of_its_builder(tmp_path):
     if not Path(sys.executable).with_name("maturin").exists():
         not_tested("no maturin in the environment: `make build` installs it")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    environment["CARGO_PROFILE_DEV_DEBUG"] = "full"
     said = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
     [target] = [line.removeprefix("host: ") for line in said.splitlines() if line.startswith("host: ")]
     command = [sys.executable, ROOT / "rust/wheel.py", "--target", target, "--out", tmp_path, "--locked"]

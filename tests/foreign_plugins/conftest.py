@@ -4,6 +4,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,13 @@ CRATE = "generic-device-plugin@0.0.1"
 _MOCK = Path(__file__).parents[2] / ".tools" / "foreign_plugins" / CRATE / "bin" / "mock"
 
 
-def pytest_collection_finish(session):
-    SAMPLE_PLUGIN.build_before(session)
-    wanted = any("rust_plugin" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wanted and shutil.which("cargo") and not session.config.option.collectonly:
-        build_rust_plugin(partial(announce, session.config))
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    SAMPLE_PLUGIN.build_before(item)
+    if "rust_plugin" in getattr(item, "fixturenames", ()) and shutil.which("cargo"):
+        with suppress(subprocess.CalledProcessError):  # the fixture meets it again
+            build_rust_plugin(partial(announce, item.config))
+    return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +40,7 @@ def rust_plugin(tool):
 
 
 def build_rust_plugin(say):
-    """Fetch and compile it, once, whoever else wants it at the same time: two minutes."""
+    """Fetch and compile it, once, whoever else wants it at the same time: a minute, without optimisation."""
     root = _MOCK.parents[1]
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
@@ -45,8 +48,8 @@ def build_rust_plugin(say):
         if not _MOCK.exists():
             say(f"{CRATE}: fetching and compiling, minutes the first time")
             protoc = Path(sys.executable).with_name("python-grpc-tools-protoc")
-            command = ["cargo", "install", CRATE, "--locked", "--example", "mock", "--root", root]
-            environment = {"PROTOC": str(protoc), "CARGO_TARGET_DIR": str(root / "target")}
+            command = ["cargo", "install", CRATE, "--locked", "--debug", "--example", "mock", "--root", root]
+            environment = {"PROTOC": protoc, "CARGO_TARGET_DIR": root / "target", "CARGO_PROFILE_DEV_DEBUG": "0"}
             subprocess.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], check=True)
             shutil.rmtree(root / "target")
     return _MOCK

@@ -18,11 +18,11 @@ if RELEASE:
     HARNESSES["1.36"] = harness_program(RELEASE, "harnesses")
 
 
-def pytest_collection_finish(session):
-    HARNESS.build_before(session)
-    SAMPLE_PLUGIN.build_before(session)
-    for program in HARNESSES.values():
-        program.build_before(session)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    for program in (HARNESS, SAMPLE_PLUGIN, *HARNESSES.values()):
+        program.build_before(item)
+    return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,13 @@ RUNTIME = GoProgram(
 
 def pytest_collection_finish(session):
     cgroup_driver()  # before minutes go by
-    RUNTIME.build_before(session)
-    SAMPLE_PLUGIN.build_before(session)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    RUNTIME.build_before(item)
+    SAMPLE_PLUGIN.build_before(item)
+    return (yield)
 
 
 def pytest_terminal_summary(terminalreporter):
