@@ -44,7 +44,7 @@ pub enum Outcome<R> {
 /// A deadline for units of work, and the threads that run them.
 #[derive(Debug)]
 pub struct Fence {
-    deadline: Duration,
+    deadline: Mutex<Duration>,
     patience: Duration,
     threads: Arc<Threads>,
 }
@@ -53,7 +53,7 @@ impl Fence {
     /// A fence that waits `deadline` for each unit. Threads start with the first unit, so forking before that is safe.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
-        Self { deadline, patience: PATIENCE.min(deadline / 2), threads: Arc::new(Threads::default()) }
+        Self { deadline: Mutex::new(deadline), patience: PATIENCE, threads: Arc::default() }
     }
 
     /// Runs `work` on every unit and returns the outcomes in their order. If a thread hangs, its unit and `work`
@@ -68,7 +68,7 @@ impl Fence {
         R: Send + 'static,
         W: Fn(U) -> R + Send + Sync + 'static,
     {
-        self.each_within(self.deadline, units, key, work, &|| {})
+        self.each_within(self.deadline(), units, key, work, &|| {})
     }
 
     /// [`Fence::each`] with a deadline of its own. `beat` is called from this thread every half second while it waits,
@@ -100,7 +100,12 @@ impl Fence {
     /// The deadline of [`Fence::each`].
     #[must_use]
     pub fn deadline(&self) -> Duration {
-        self.deadline
+        *lock(&self.deadline)
+    }
+
+    /// Uses another deadline from the next call on.
+    pub fn set_deadline(&self, deadline: Duration) {
+        *lock(&self.deadline) = deadline;
     }
 
     /// Waits for a batch, adds workers while the present ones are slow, and expires units at their deadline.
@@ -111,6 +116,7 @@ impl Fence {
         job: impl Fn() -> Job,
         beat: &dyn Fn(),
     ) -> Vec<Outcome<R>> {
+        let patience = self.patience.min(self.deadline() / 2);
         let mut last_beat = Instant::now();
         let mut state = lock(&batch.state);
         loop {
@@ -127,7 +133,7 @@ impl Fence {
                 state = lock(&batch.state);
                 continue;
             }
-            let wanted = state.wanted_workers(now, self.patience);
+            let wanted = state.wanted_workers(now, patience);
             if wanted > 0 {
                 state.workers += wanted;
                 // A new worker takes this lock immediately.
@@ -143,7 +149,7 @@ impl Fence {
                     continue;
                 }
             }
-            let pause = state.next_event(now, self.patience, deadline).min(BEAT_PERIOD);
+            let pause = state.next_event(now, patience, deadline).min(BEAT_PERIOD);
             state = batch.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -52,7 +52,7 @@ impl Settings {
     #[must_use]
     pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
         let uses_nvml = ROWS.iter().any(|row| row.name == vendor && row.uses_nvml);
-        self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.nvml == other.nvml)
+        self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.surroundings() == other.surroundings())
     }
 
     /// What vendors get besides their options.

@@ -133,6 +133,24 @@ def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
     assert spec.exists()
 
 
+def test_another_probe_timeout_loses_no_pci_error(tmp_path):
+    """Defect: counters began anew at the reload, and what had come since the last look at them was not counted."""
+    node = SimulatedNode.create(tmp_path / "node", preset("rdma-2"))
+    function = min(each.name for each in (node.root / "sys/bus/pci/drivers/mlx5_core").glob("*:*:*.*"))
+
+    def config(timeout):
+        return resolve(Config(host_root=node.root, scan={"probe_timeout": timeout}))
+
+    pipeline, counted = Pipeline(config(2.0)), []
+    for clock, timeout in enumerate((2.0, 2.0, 3.0, 1.0)):
+        pipeline.reconfigure(config(timeout))
+        pipeline.scan(clock)
+        pipeline.poll(periodic=False)
+        counted.append(pipeline.policy.raised.get(("pci-aer-fatal", "pci-aer"), 0))
+        faults.inject(node, "aer", function, "fatal 3")
+    assert counted == [0, 3, 6, 9]
+
+
 REGION_SPEC = "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
 
 

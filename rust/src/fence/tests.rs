@@ -53,6 +53,19 @@ fn a_unit_that_hangs_costs_only_itself() {
 }
 
 #[test]
+fn another_deadline_counts_from_the_next_call_on_and_what_hangs_is_not_forgotten() {
+    let fence = Fence::new(SHORT);
+    let (work, gate) = gated(vec![1]);
+    assert_eq!(fence.each(vec![1], key, work.clone()), [Outcome::Overdue]);
+    fence.set_deadline(Duration::from_secs(60));
+    let start = Instant::now();
+    assert_eq!(fence.each(vec![1, 2], key, work), [Outcome::Overdue, Outcome::Done(20)]);
+    assert!(start.elapsed() < Duration::from_secs(30), "its thread still hangs");
+    assert_eq!(fence.each(vec![3], key, |_| thread::sleep(2 * SHORT)), [Outcome::Done(())]);
+    drop(gate);
+}
+
+#[test]
 fn a_hanging_unit_is_answered_at_once_until_its_thread_comes_back() {
     let fence = Fence::new(SHORT);
     let (work, gate) = gated(vec![1]);

@@ -337,11 +337,6 @@ impl Poller {
         is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
-    /// What a later process must know.
-    pub fn memories(&mut self) -> Memories {
-        self.new_memories().unwrap_or_else(|| self.memories.clone())
-    }
-
     /// An operator says that what is now on a card is right: what this reason is relative to begins again.
     pub fn forget_best(&mut self, card: &str, reason: &str) {
         let is_meant = |about: &About| about.meanings.iter().any(|one| one.is_relative && one.reason == reason);
@@ -355,7 +350,7 @@ impl Poller {
         }
     }
 
-    /// Takes over what an earlier process, or poller, knew.
+    /// Takes over what an earlier process knew.
     pub fn recall(&mut self, memories: Memories) {
         self.memories.extend(memories);
         for polled in &self.cards {
@@ -380,7 +375,7 @@ impl Poller {
     }
 }
 
-/// Tells the subjects of a card what an earlier process, or poller, knew.
+/// Tells the subjects of a card what an earlier process knew.
 fn remind(card: &Card, memories: &Memories) {
     card.may_have_news();
     for watched in card.watched.iter().filter(|_| !memories.is_empty()) {

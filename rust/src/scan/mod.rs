@@ -102,12 +102,7 @@ impl Scanner {
     /// Uses other settings from the next scan on. A vendor with unchanged options keeps its state, for example the
     /// cards that it has seen bound.
     pub fn reconfigure(&mut self, settings: &Settings) {
-        if settings.probe_timeout != self.settings.probe_timeout {
-            let memories = self.poller.memories();
-            *self = Self::new(self.host.clone(), settings);
-            self.poller.recall(memories);
-            return;
-        }
+        self.fence.set_deadline(settings.probe_timeout);
         let mut vendors = settings.vendors.vendors(&settings.surroundings());
         for vendor in &mut vendors {
             let known = self.vendors.iter().find(|known| known.name() == vendor.name());
