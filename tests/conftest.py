@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from go_program import GoProgram
 from hypothesis import settings
 from not_tested import not_tested
 from seeds import IS_RANDOM, SEED
+
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
 
 FETCHED_TOOLS = Path(__file__).parents[1] / ".tools" / "bin"
 
@@ -52,10 +56,26 @@ def tool():
     return find
 
 
+def pytest_collection_modifyitems(items):
+    """What may take longest comes first: no worker is left alone with it when the others are done."""
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     HELM_AND_KUBECTL.build_before(item)
     return (yield)
+
+
+@pytest.fixture(scope="session")
+def preset_root(tmp_path_factory):
+    """`preset_root("fpga-8")` is a host of the preset, made once, for tests that only read it."""
+
+    @cache
+    def made(name):
+        return SimulatedNode.create(tmp_path_factory.mktemp("node") / name, PRESETS[name].spec).root
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ if [ ! -e "$environment/installed" ] || [ pyproject.toml -nt "$environment/insta
     echo "installing Python packages into $environment"
     "$found" -m venv "$environment"
     # shellcheck disable=SC2046 - one argument for each requirement
-    "$environment/bin/pip" install --quiet --constraint constraints.txt $(.venv/bin/python tests/requirements.py)
+    "$environment/bin/pip" install --quiet --constraint constraints.txt $(.venv/bin/python tests/requirements.py pytest hypothesis jsonschema)
     packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "$PWD/python" >"$packages/devherd.pth" # the native module has the stable interface: one for every Python
     cp -r .venv/lib/python*/site-packages/devherd-*.dist-info "$packages"

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -20,15 +21,14 @@ from devherd_sim.node.simulated_node import SimulatedNode
 UNDER_AMDGPU = ["amd-1", "amd-8", "amd-8-spx", "amd-8-cpx", "amd-8-mi308", "amd-16", "amd-mixed"]
 
 
-def preset(root: Path, name: str) -> Path:
-    """The node of a preset."""
-    return SimulatedNode.create(root, PRESETS[name].spec).root
+Roots = Callable[[str], Path]
+"""The fixture `preset_root`."""
 
 
 @pytest.mark.parametrize("name", UNDER_AMDGPU)
-def test_a_preset_gives_the_devices_of_the_vendors_plugin(name: str, tmp_path: Path):
+def test_a_preset_gives_the_devices_of_the_vendors_plugin(name: str, preset_root: Roots):
     """The same ids with the same nodes, all Healthy; nothing else is answered to Allocate."""
-    root = preset(tmp_path, name)
+    root = preset_root(name)
     scan = scanned(root)
     expected = advertised_by_the_vendors_plugin(root)
     assert {device.id: [node.host_path for node in device.nodes] for device in scan.devices} == expected
@@ -39,9 +39,9 @@ def test_a_preset_gives_the_devices_of_the_vendors_plugin(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", UNDER_AMDGPU)
-def test_the_command_prints_what_the_vendors_plugin_advertises(name: str, tmp_path: Path):
+def test_the_command_prints_what_the_vendors_plugin_advertises(name: str, preset_root: Roots):
     """`devherd scan --output json`, whole: one resource, its devices in natural order, each with what it answers."""
-    root = preset(tmp_path, name)
+    root = preset_root(name)
     expected = advertised_by_the_vendors_plugin(root)
     command = [sys.executable, "-m", "devherd", "scan", "--host-root", str(root), "--output", "json"]
     printed = json.loads(subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout)
@@ -73,17 +73,17 @@ def test_the_command_prints_what_the_vendors_plugin_advertises(name: str, tmp_pa
     ],
 )
 def test_a_preset_has_its_resources_in_both_namings(
-    name: str, single: dict[str, int], mixed: dict[str, int], tmp_path: Path
+    name: str, single: dict[str, int], mixed: dict[str, int], preset_root: Roots
 ):
     """Nobody is in two resources, and nobody in none."""
-    root = preset(tmp_path, name)
+    root = preset_root(name)
     assert names(scanned(root, naming="single")) == single
     assert names(scanned(root, naming="mixed")) == mixed
 
 
-def test_a_partition_tells_its_facts_and_where_they_were_read(tmp_path: Path):
+def test_a_partition_tells_its_facts_and_where_they_were_read(preset_root: Roots):
     """In the vendor's words, each with a file of the host."""
-    root = preset(tmp_path, "amd-8-cpx")
+    root = preset_root("amd-8-cpx")
     device = by_id(scanned(root))["amdgpu_xcp_9"]
     assert device.attributes == {
         "pci_address": "0000:27:00.0",
@@ -126,7 +126,7 @@ def test_a_partition_tells_its_facts_and_where_they_were_read(tmp_path: Path):
         ("amd-8-mi308", range(128, 192, 8), 4, "0a 80 a4 c8 1:0b 1:81 1:a5 1:c9"),
     ],
 )
-def test_a_render_node_is_found_its_gpu(name: str, first_minors: range, each: int, buses: str, tmp_path: Path):
+def test_a_render_node_is_found_its_gpu(name: str, first_minors: range, each: int, buses: str, preset_root: Roots):
     """The table of amd.md 4.1: render minor to GPU, as captured on real machines."""
     addresses = [f"{int(bus[:-3] or '0'):04x}:{bus[-2:]}:00.0" for bus in buses.split()]
     expected = {
@@ -135,13 +135,13 @@ def test_a_render_node_is_found_its_gpu(name: str, first_minors: range, each: in
         for minor in range(first, first + each)
         if minor != 191  # the partition that is lost
     }
-    scan = scanned(preset(tmp_path, name))
+    scan = scanned(preset_root(name))
     assert {int(device.attributes["render_minor"]): device.card for device in scan.devices} == expected
 
 
-def test_the_node_of_a_partition_is_found_by_its_render_minor(tmp_path: Path):
+def test_the_node_of_a_partition_is_found_by_its_render_minor(preset_root: Roots):
     """amd.md 4.1: on this machine node number = minor - 126."""
-    devices = scanned(preset(tmp_path, "amd-8-cpx")).devices
+    devices = scanned(preset_root("amd-8-cpx")).devices
     assert len(devices) == 63
     for device in devices:
         assert int(device.attributes["kfd_node"]) == int(device.attributes["render_minor"]) - 126
@@ -157,12 +157,12 @@ def test_the_node_of_a_partition_is_found_by_its_render_minor(tmp_path: Path):
     ],
 )
 def test_memory_and_compute_units_are_those_of_the_partition(
-    name: str, count: int, figures: tuple[str, str, str], tmp_path: Path
+    name: str, count: int, figures: tuple[str, str, str], preset_root: Roots
 ):
     """The figures that the labels of amd.md 4.1 are made of."""
     found = [
         tuple(device.attributes[fact] for fact in ("vram_bytes", "simd_count", "cu_count"))
-        for device in scanned(preset(tmp_path, name)).devices
+        for device in scanned(preset_root(name)).devices
     ]
     assert found == [figures] * count
 
@@ -173,15 +173,15 @@ def pair_weights(root: Path) -> Counter[int | None]:
     return Counter(one.distances.get(other.card) for one, other in combinations(devices, 2))
 
 
-def test_distances_are_the_vendors_weights(tmp_path: Path):
+def test_distances_are_the_vendors_weights(preset_root: Roots):
     """amd.md 4.2: on the machine with two hives 12 pairs of 40 and 16 of 80; partitions of one GPU are 30 apart."""
-    assert pair_weights(preset(tmp_path / "hives", "amd-8")) == {40: 12, 80: 16}
-    assert pair_weights(preset(tmp_path / "mi308", "amd-8-mi308")) == {30: 8 * 6, 40: 12 * 16, 50: 16 * 16}
+    assert pair_weights(preset_root("amd-8")) == {40: 12, 80: 16}
+    assert pair_weights(preset_root("amd-8-mi308")) == {30: 8 * 6, 40: 12 * 16, 50: 16 * 16}
 
 
-def test_distances_are_mutual_and_name_the_own_card(tmp_path: Path):
+def test_distances_are_mutual_and_name_the_own_card(preset_root: Roots):
     """So that any two devices agree on how far they are apart."""
-    devices = scanned(preset(tmp_path, "amd-8-cpx")).devices
+    devices = scanned(preset_root("amd-8-cpx")).devices
     assert len(devices) == 63
     for device in devices:
         assert device.distances[device.card] == 30
@@ -197,7 +197,7 @@ def test_gpus_without_a_link_are_the_farthest(tmp_path: Path):
 @pytest.mark.parametrize("preset_name", ["amd-8", "amd-8-cpx"])
 def test_a_gpu_that_is_too_hot_is_warned_of_with_all_its_partitions(preset_name: str, tmp_path: Path):
     """By the limits of its own sensors. It lowers its clocks, and goes on: a pod may have it."""
-    root = preset(tmp_path, preset_name)
+    root = SimulatedNode.create(tmp_path, PRESETS[preset_name].spec).root
     scanner, scan = scanner_of(root)
     gpu = scan.devices[0].attributes["pci_address"]
     assert settled_looks(scanner) == []

@@ -1,5 +1,6 @@
 """What containers get, by one way and by the other, for every device of every simulated node."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from devherd.config.resolution import resolve
 from devherd.scanner.core import native_scanner
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.presets import PRESETS
-from devherd_sim.node.simulated_node import SimulatedNode
+
+Roots = Callable[[str], Path]
+"""The fixture `preset_root`."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "nodes alone": {
@@ -60,9 +63,9 @@ def mounts(edits: Edits) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_by_cdi_a_container_gets_the_nodes_and_mounts_that_it_gets_without(name: str, options: str, tmp_path: Path):
+def test_by_cdi_a_container_gets_the_nodes_and_mounts_that_it_gets_without(name: str, options: str, preset_root: Roots):
     """Every vendor can answer by CDI. NVIDIA's names bring the driver's libraries and graphics nodes as well."""
-    root = SimulatedNode.create(tmp_path / "node", PRESETS[name].spec).root
+    root = preset_root(name)
     scanner, scan = scanner_of(root, vendors=OPTIONS[options], generic=GENERIC)
     assert scan.devices or name == "nvidia-mig-procfs", "its MIG devices are known through NVML alone"
     for device in scan.devices:
@@ -80,9 +83,9 @@ def test_by_cdi_a_container_gets_the_nodes_and_mounts_that_it_gets_without(name:
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_no_two_devices_of_a_node_share_a_cdi_name_unless_they_bring_the_same(name: str, tmp_path: Path):
+def test_no_two_devices_of_a_node_share_a_cdi_name_unless_they_bring_the_same(name: str, preset_root: Roots):
     """A name stands for one thing: two specs for it would make runtimes refuse both."""
-    root = SimulatedNode.create(tmp_path / "node", PRESETS[name].spec).root
+    root = preset_root(name)
     scanner, scan = scanner_of(root, vendors=OPTIONS["both ways"], generic=GENERIC)
     assert scan.devices
     known: dict[str, Edits] = {}
@@ -93,9 +96,9 @@ def test_no_two_devices_of_a_node_share_a_cdi_name_unless_they_bring_the_same(na
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_a_device_that_an_earlier_scanner_found_is_answered_as_it_was(name: str, options: str, tmp_path: Path):
+def test_a_device_that_an_earlier_scanner_found_is_answered_as_it_was(name: str, options: str, preset_root: Roots):
     """A running pod's devices stay what they are when the scanner is started again while they cannot be looked at."""
-    root = SimulatedNode.create(tmp_path / "node", PRESETS[name].spec).root
+    root = preset_root(name)
     config = resolve(Config.model_validate({"host_root": root, "vendors": OPTIONS[options], "generic": GENERIC}))
     before = Pipeline(config)
     before.scan(0.0)
