@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 
 import pytest
@@ -79,17 +78,20 @@ def test_an_allocation_is_seen_by_status_metrics_and_inventory(herd):
     eventually(lambda: registered(herd.status()), "the resource is registered")
     allocated = devherd("sim", "kubelet", "allocate", "example.com/gpu", 2, "--pod", "train", *herd.options)
     assert allocated.code == 0, allocated.stderr
-    time.sleep(3.1)  # an answer of the kubelet's is remembered for three seconds
 
-    devices = herd.status()["resources"][0]["devices"]
-    assert sum(bool(device["allocated"]) for device in devices) == 2
+    def devices():
+        return herd.status()["resources"][0]["devices"]
+
+    # An answer of the kubelet's is remembered for three seconds; a child writes within one what it has counted.
+    eventually(lambda: sum(bool(device["allocated"]) for device in devices()) == 2, "the devices are allocated")
+    allocations = 'devherd_allocations_total{resource_name="example.com/gpu"} 1.0'
+    eventually(lambda: allocations in herd.get("/metrics"), "the allocation is counted")
+    held = 'devherd_device_allocated{container="main",'
+    eventually(lambda: herd.get("/metrics").count(held) == 2, "the metrics tell who holds them")
     metrics = herd.get("/metrics")
-    assert metrics.count('devherd_device_allocated{container="main",') == 2
-    # Its child has written what it counted: that takes a second at most, and three have passed.
-    assert 'devherd_allocations_total{resource_name="example.com/gpu"} 1.0' in metrics
     assert 'devherd_registered{resource_name="example.com/gpu"} 1.0' in metrics
     assert (herd.get("/healthz"), herd.get("/readyz")) == ("ok\n", "ok\n")
-    assert json.loads(herd.get("/api/v1/inventory"))["resources"][0]["devices"] == devices
+    assert json.loads(herd.get("/api/v1/inventory"))["resources"][0]["devices"] == devices()
     assert re.search(r"example.com/gpu +3 +3 +2 +yes +RUNNING", devherd("status", *herd.options).stdout)
 
 

@@ -429,4 +429,4 @@ def test_a_stopped_child_does_not_say_that_it_has_sent_a_list(host):
     assert (host.state().sent_version, set(registration.health)) == (1, {"0", "1"})
     os.kill(pid, signal.SIGCONT)
     eventually(lambda: host.state().sent_version == 2)
-    eventually(lambda: set(registration.health) == {"1"}, seconds=1)
+    eventually(lambda: set(registration.health) == {"1"})
