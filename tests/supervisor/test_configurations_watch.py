@@ -142,7 +142,7 @@ def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_f
         raise OSError
 
     options = SimpleNamespace(settings=config.settings(), fork=fork)
-    loader = Loader(load, options, config, is_kept=False)
+    loader = Loader(load, options, config, is_old=False)
     file.write_text("scan: {period: 6s}\n")
     for readers in ({}, {"scanner": 0}, {"scanner": 0, "exporter": 0}, {"scanner": 0}):
         loader.tend(readers)

@@ -45,6 +45,16 @@ def test_it_takes_over_when_the_other_one_has_ended(make_instance, number):
     assert not any(is_alive(child.pid) for child in before.values())
 
 
+def test_a_file_that_was_edited_while_it_stood_by_is_read_soon_after_the_take_over(make_instance):
+    """Defect: it stood by for hours, and what it had read before was in force until somebody reloaded."""
+    first = make_instance().up()
+    second = standing_by(make_instance())
+    second.order("bad-config")
+    os.kill(first.process.pid, signal.SIGTERM)
+    second.running(RESOURCE)
+    until(lambda: "the old one stays: bad configuration in tiny.yaml" in second.stderr(), "it is read")
+
+
 def test_it_starts_at_once_where_no_other_one_runs(instance):
     """As on a node that boots."""
     instance.start(takes_over=True)

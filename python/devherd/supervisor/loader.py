@@ -39,10 +39,10 @@ Load = Callable[[Settings | None], Config]
 class Loader:
     """Runs at most one process at a time; requests that arrive while it runs are handled after its end."""
 
-    def __init__(self, load: Load, options: Any, config: Config, *, is_kept: bool) -> None:
+    def __init__(self, load: Load, options: Any, config: Config, *, is_old: bool) -> None:
         """`options` are the supervisor's, `config` is the configuration in force.
 
-        `is_kept`: an earlier start has validated it; it is validated again soon.
+        `is_old`: it was read by an earlier start, or before this one stood by; it is read again soon.
         """
         self.config = config
         self.loaded: Callable[[], None] = lambda: None
@@ -66,7 +66,7 @@ class Loader:
         self._complaints = -1
         self._kill_at = 0.0
         self._counts = self._asked_again = self._validates = False
-        self._validate_at = time.monotonic() + _VALIDATE_SECONDS if is_kept else float("inf")
+        self._validate_at = time.monotonic() + _VALIDATE_SECONDS if is_old else float("inf")
         self._decides = self._decided = 0
         """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None

@@ -41,6 +41,11 @@ class Standby:
         self._is_ready = False
         self._since = 0.0
 
+    @property
+    def has_waited(self) -> bool:
+        """True after `begin`: files may have changed since their configuration was read."""
+        return bool(self._pid)
+
     def begin(self, refusal: AlreadyRunningError, has_ended: Callable[[], bool]) -> None:
         """Prepare everything that needs no lock, then report this instance as ready. Later calls skip the preparation.
 
