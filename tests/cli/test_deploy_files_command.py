@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PACKAGED = ROOT / "python" / "devherd" / "deploy"
 SHIPPED = {str(path.relative_to(PACKAGED)): path.read_bytes() for path in PACKAGED.rglob("*") if path.is_file()}
-NOT_SHIPPED = ("Containerfile", "image", "release.py")  # build from the sources
+NOT_SHIPPED = ("Containerfile", "image", "release.py", "__pycache__")  # build from the sources, and bytecode of those
 
 
 def written(directory):

@@ -42,7 +42,7 @@ def config_of(directory, shared):
             "external": [{"name": "report", "file": str(directory / "report.jsonl"), "match": spoken_of}],
             "kernel_log": {"optional": ["mlx5-health-compromised"], "rules": [own_rule]},
         },
-        "scan": {"period": "2s"},
+        "scan": {"period": "2s", "probe_timeout": "5s"},
         "vendors": {"nvidia": {"mps_root": MPS_ROOT}},
         "resources": [
             {"match": {"pci_address": shared}, "sharing": {"strategy": "mps", "replicas": 2, "rename": SHARED}}
