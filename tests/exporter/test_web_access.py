@@ -11,12 +11,14 @@ from pathlib import Path
 import bcrypt
 import pytest
 from certificates import Authority
+from descriptors import descriptors
 from exporter_instance import eventually
 from not_tested import not_tested
 
 from devherd import spool
 from devherd.config.web import Tls, Web
 from devherd.exporter.server import MOST_HANDSHAKES
+from devherd.exporter.encryption import Encryption
 from devherd.proto.spool_pb2 import Address, Addresses
 from devherd.settings import Settings
 
@@ -415,3 +417,21 @@ def test_the_group_of_a_setgid_directory_may_use_its_socket(make_instance):
     path = eventually(lambda: next(directory.glob("devherd.sock"), None), "it serves")
     status = eventually(lambda: path.exists() and path.stat(), "it is there")
     assert (status.st_gid, status.st_mode & 0o777) == (4242, 0o660)
+
+
+def test_a_renewed_certificate_that_no_descriptor_was_left_for_is_served_once_there_is_one(tls, authority):
+    """Defect: the old one was served until the files changed again, and beyond its end. So after a `chmod`."""
+    encryption = Encryption()
+    encryption.use(tls)
+    old = encryption.context
+    authority.sign("server", "IP:127.0.0.1")
+
+    with descriptors(0):
+        encryption.tend()
+    assert encryption.context is old
+    encryption.tend()
+    assert encryption.context not in (None, old)
+
+    new = encryption.context
+    encryption.tend()
+    assert encryption.context is new

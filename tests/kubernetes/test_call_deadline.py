@@ -114,6 +114,22 @@ def test_a_look_up_of_a_name_that_hangs_is_left(api_server, monkeypatch):
     assert (error.status, str(error)) == (0, "the address of api.example.com is not found within 0.5 s")
 
 
+def test_a_name_that_no_thread_is_left_to_look_up_is_said(api_server, monkeypatch):
+    """Defect: the thread that follows the node ended for it, and nobody followed the node any more."""
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    error = refused(Access("api.example.com", 443, api_server.directory))
+
+    assert (error.status, str(error)) == (
+        0,
+        "the address of api.example.com cannot be looked up: can't start new thread",
+    )
+
+
 def test_a_name_that_is_not_known_is_said(api_server, monkeypatch):
     """In the resolver's words."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
+from devherd.kubernetes.main import rest
 from devherd.kubernetes.node_watch import NodeWatch
 
 
@@ -155,3 +156,13 @@ def test_a_problem_of_a_part_that_is_switched_off_is_none_any_more(client):
     client.configure(events=True)
     assert client.end() == 75
     assert client.problems("nvidia-pause") == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_watch_that_crashes_ends_the_process_and_so_has_a_successor(watch, monkeypatch):
+    """Defect: the process went on for ever with what it had seen of the node before."""
+    monkeypatch.setattr(watch, "follow", lambda: {}["a defect"])
+    watch.start()
+    watch.join()
+    with pytest.raises(RuntimeError, match="has crashed"):
+        rest(watch)

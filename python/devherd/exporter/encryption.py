@@ -47,11 +47,11 @@ class Encryption:
         self.tend()
 
     def tend(self) -> None:
-        """Load the files if they have changed or could not be loaded before. Never raises."""
+        """Load the files if they have changed or could not be loaded at the last attempt. Never raises."""
         if self._tls is None:
             return
         files: Files = {file: identity_of(file, follow_symlinks=True) for file in self._tls.files()}
-        if files == self._files and self.context:
+        if files == self._files and self.context and not self._complaint:
             return
         is_first, self._files = not self._files, files
         try:

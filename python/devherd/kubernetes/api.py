@@ -137,7 +137,10 @@ def _addresses_of(host: str, port: int, deadline: Deadline) -> list[_Address]:
         except OSError as error:
             answers.put(error)
 
-    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        threading.Thread(target=look_up, daemon=True).start()
+    except RuntimeError as error:  # the pod has as many as it may
+        raise OSError(f"the address of {host} cannot be looked up: {error}") from error
     try:
         answer = answers.get(timeout=deadline.left())
     except Empty:

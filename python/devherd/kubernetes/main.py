@@ -91,7 +91,7 @@ class ApiServerClient:
                 if self._api:
                     self._api.close_if_idle()
                 self._child.beat()
-                _rest(watch)
+                rest(watch)
         finally:
             self._forget_problems()
         return RENEW
@@ -140,8 +140,11 @@ class ApiServerClient:
             forget_problem(self._settings.kubernetes_problems_directory, part)
 
 
-def _rest(watch: NodeWatch | None) -> None:
+def rest(watch: NodeWatch | None) -> None:
+    """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows the node any more."""
     if watch is None:
         time.sleep(BEAT_PERIOD_SECONDS)
     elif watch.changed.wait(BEAT_PERIOD_SECONDS):
         watch.changed.clear()
+    elif not watch.is_alive():
+        raise RuntimeError("the thread that follows the node has crashed")  # the next process has another
