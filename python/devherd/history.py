@@ -206,18 +206,38 @@ def stamp(run_dir: Path) -> Stamp:
     return tuple((name, identity) for name, identity in identities if identity is not None)
 
 
-class Follower:
-    """Reads the events that are written after its creation, or after an earlier moment."""
+Position = tuple[int, int]
+"""How far a process's history was read: the inode of its file, and the number of bytes."""
 
-    def __init__(self, run_dir: Path, process: str | None = None, after: float | None = None) -> None:
-        """Of this process; None: of all. `after` is in Unix seconds; None: now. Raises as `events`."""
+
+class Follower:
+    """Reads the events that are written after its creation, after an earlier moment, or from a position on."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        process: str | None = None,
+        after: float | None = None,
+        position: Position | None = None,
+    ) -> None:
+        """Of this process; None: of all. `after` is in Unix seconds; None: now. Raises as `events`.
+
+        `position` is that of another follower of the process: this one goes on there, whatever the clock was set to.
+        """
         self._run_dir = run_dir
         self._process = process
-        self._read: dict[str, tuple[int, int]] = {}
-        """By process: the inode of its file, and the number of bytes read."""
+        self._read: dict[str, Position] = {}
+        """By process."""
         self._after = after or 0.0
-        if after is None:
+        if process is not None and position is not None:
+            self._read[process] = position
+            self._after = 0.0
+        elif after is None:
             self.news()
+
+    def position(self, process: str) -> Position | None:
+        """How far it has read; None before the first event."""
+        return self._read.get(process)
 
     def news(self) -> list[Event]:
         """The events since the last call. Raises as `events`."""
@@ -231,6 +251,8 @@ class Follower:
         content, inode = _content(directory / CURRENT)
         if not inode:
             return []  # nothing yet, or the file is being replaced
+        if position > len(content) and inode == known:
+            position = 0  # another file has the number by now
         fresh = content[position:] if inode == known else _rest(directory / BEFORE, known, position) + content
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._read[directory.name] = inode, len(content) - len(fresh) + len(whole)

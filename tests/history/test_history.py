@@ -202,6 +202,22 @@ def test_a_clock_that_is_set_back_hides_no_event_from_a_follower(tmp_path, histo
     assert [event.message for event in follower.news()] == ["later"]
 
 
+def test_a_follower_goes_on_where_another_one_was_also_in_a_file_that_was_replaced_since(tmp_path, history):
+    """Whatever the clock says; a position in another file than those is none."""
+    process = "resource:example.com_gpu"
+    seen, position, number = [], None, itertools.count()
+    for _ in range(40):
+        for _ in range(7):
+            history.note("process", f"event {next(number)} {'x' * 2000}")
+            history.keep()
+        follower = Follower(tmp_path, process, time.time() + 3600 if position else 0.0, position)
+        seen += follower.news()
+        position = follower.position(process)
+    assert [int(event.message.split()[1]) for event in seen] == list(range(next(number)))
+    assert position is not None
+    assert Follower(tmp_path, process, position=(position[0], position[1] * 2)).news()
+
+
 def test_a_follower_waits_for_the_rest_of_a_line(tmp_path, history):
     """It may look while somebody writes."""
     follower = Follower(tmp_path)

@@ -10,7 +10,7 @@ import scratch
 from client import Client
 
 from devherd import spool
-from devherd.history import CURRENT, Event, History, events, line
+from devherd.history import CURRENT, Event, History, line
 from devherd.proto import podresources_v1_pb2_grpc
 from devherd.proto.podresources_v1_pb2 import ContainerDevices, ContainerResources, ListPodResourcesResponse
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
@@ -90,7 +90,7 @@ def note(history) -> None:
 def is_remembered(client) -> bool:
     """The next process will not report the newest event again."""
     reported = spool.read_or_empty(client.settings.kubernetes_directory / "reported.pb", Reported)
-    return reported.history_timestamp_seconds == events(client.directory)[-1].time
+    return reported.history_bytes == (client.settings.history_directory / "scanner" / CURRENT).stat().st_size
 
 
 def test_an_applications_own_xid_is_an_event_of_the_pod_that_holds_the_gpu_alone(held):
@@ -121,3 +121,21 @@ def test_an_applications_xid_that_the_scanner_read_before_this_process_ran_is_to
         assert sum(each["count"] for each in held.server.events) == number
 
     assert {event[1:] for event in told(held)} == {("one", "ApplicationXid", f"nvidia.com/gpu a: {XID}")}
+
+
+def test_a_clock_that_is_set_back_has_no_xid_told_twice_and_none_left_out(held):
+    """Defect: the next process went on from a time. Right after a boot a clock may be hours ahead."""
+    file = held.settings.history_directory / "scanner" / CURRENT
+    file.parent.mkdir(parents=True)
+    now = time.time()
+    held.offer(GPU, a="", b="")
+    for ahead in (3600, 0, 1800):
+        with file.open("ab") as history:
+            history.write(line(Event(now + ahead, "application", f"{ahead} s ahead", GPU, "a")))
+        held.start()
+        held.until(lambda: is_remembered(held), "it is told")
+        held.stop()
+
+    assert [(event[3], each["count"]) for event, each in zip(told(held), held.server.events, strict=True)] == [
+        (f"nvidia.com/gpu a: {ahead} s ahead", 1) for ahead in (3600, 0, 1800)
+    ]

@@ -67,8 +67,10 @@ class Reporter:
         self._due_at = 0.0
         self._second_due_at = self._second_since = 0.0
         self._complaint = ""
-        self._history_at = reported.history_timestamp_seconds or time.time() - FIRST_NEWS_SECONDS
-        self._history = history.Follower(settings.run_dir, SCANNER, self._history_at)
+        self._history_at = (reported.history_inode, reported.history_bytes) if reported.history_inode else None
+        """How far what was read is dealt with."""
+        since = time.time() - FIRST_NEWS_SECONDS
+        self._history = history.Follower(settings.run_dir, SCANNER, since, self._history_at)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
         self._history_seen: object = None
         self._news: list[history.Event] = []
@@ -171,7 +173,7 @@ class Reporter:
             return
         self._report_applications([each for each in self._news if each.kind == "application"])
         self._lost += [each for each in self._news if each.kind == "lost"]
-        self._history_at, self._news = self._news[-1].time, []
+        self._history_at, self._news = self._history.position(SCANNER), []
         self._keep()
 
     def _report_applications(self, found: Sequence[history.Event]) -> None:
@@ -261,10 +263,10 @@ class Reporter:
 
     def _keep(self) -> None:
         message = spool_pb2.Reported(
-            driver_restart_timestamp_seconds=self._restart_at,
-            history_timestamp_seconds=self._history_at,
-            lost=map(history.line, self._lost),
+            driver_restart_timestamp_seconds=self._restart_at, lost=map(history.line, self._lost)
         )
+        if self._history_at is not None:
+            message.history_inode, message.history_bytes = self._history_at
         for resource_name, devices in self._reported.items():
             for device, reasons in devices.items():
                 message.devices.add(resource_name=resource_name, device=device, reasons=reasons)

@@ -888,29 +888,33 @@ class Reported(_message.Message):
 
     DEVICES_FIELD_NUMBER: _builtins.int
     DRIVER_RESTART_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
-    HISTORY_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    HISTORY_INODE_FIELD_NUMBER: _builtins.int
+    HISTORY_BYTES_FIELD_NUMBER: _builtins.int
     driver_restart_timestamp_seconds: _builtins.float
     """of the last DriverRestart that was reported"""
-    history_timestamp_seconds: _builtins.float
-    """of the newest event that was read in the scanner's history"""
+    history_inode: _builtins.int
+    """the file of that history that was read last; 0: none yet"""
+    history_bytes: _builtins.int
+    """how far"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedDevice]: ...
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """the lines of those about lost devices that are not reported yet"""
+        """lines of the scanner's history about lost devices that are not reported yet"""
 
     def __init__(
         self,
         *,
         devices: _abc.Iterable[Global___ReportedDevice] | None = ...,
         driver_restart_timestamp_seconds: _builtins.float = ...,
-        history_timestamp_seconds: _builtins.float = ...,
         lost: _abc.Iterable[_builtins.bytes] | None = ...,
+        history_inode: _builtins.int = ...,
+        history_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "driver_restart_timestamp_seconds", b"driver_restart_timestamp_seconds", "history_timestamp_seconds", b"history_timestamp_seconds", "lost", b"lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "driver_restart_timestamp_seconds", b"driver_restart_timestamp_seconds", "history_bytes", b"history_bytes", "history_inode", b"history_inode", "lost", b"lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
