@@ -17,8 +17,8 @@ from not_tested import not_tested
 
 from devherd import spool
 from devherd.config.web import Tls, Web
-from devherd.exporter.server import MOST_HANDSHAKES
 from devherd.exporter.encryption import Encryption
+from devherd.exporter.server import MOST_HANDSHAKES
 from devherd.proto.spool_pb2 import Address, Addresses
 from devherd.settings import Settings
 

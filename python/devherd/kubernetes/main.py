@@ -141,7 +141,7 @@ class ApiServerClient:
 
 
 def rest(watch: NodeWatch | None) -> None:
-    """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows the node any more."""
+    """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows it any more."""
     if watch is None:
         time.sleep(BEAT_PERIOD_SECONDS)
     elif watch.changed.wait(BEAT_PERIOD_SECONDS):
