@@ -26,6 +26,8 @@ from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
 
 STOP_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+"""Against hanging alone: a busy machine takes its time."""
 
 
 class Testbed:
@@ -122,7 +124,7 @@ class Testbed:
         """
         await self.until(lambda: self.runs(name), f"{name} runs")
         if name == "exporter":
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await self._exporter_answers():  # noqa: ASYNC110 - nothing tells when it does
                     await asyncio.sleep(0.01)
             await self.until(lambda: self.runs(name) and self.children()[name].pid, "the exporter is awake")
@@ -143,7 +145,7 @@ class Testbed:
         """Wait until the supervisor reports the child of a resource as RUNNING and return it."""
         return await self.child(f"resource:{spool.key_of(resource_name)}")
 
-    async def until(self, condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:  # noqa: ASYNC109
+    async def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE_SECONDS) -> None:  # noqa: ASYNC109
         """Poll a condition every millisecond until it is true. Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not condition():

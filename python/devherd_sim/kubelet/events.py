@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+PATIENCE_SECONDS = 30.0
+"""Against waiting for ever: a busy machine takes its time."""
+
 Kind = Literal[
     "started",
     "stopped",
@@ -113,7 +116,7 @@ class Events:
         resource: str | None = None,
         *,
         since: int = 0,
-        within: float = 10.0,
+        within: float = PATIENCE_SECONDS,
     ) -> Event:
         """Wait for the first event of a kind since a mark and return it. Raises TimeoutError after `within` seconds."""
         await self.until(
@@ -125,7 +128,7 @@ class Events:
         self,
         condition: Callable[[], bool],
         *,
-        within: float = 10.0,
+        within: float = PATIENCE_SECONDS,
         what: str = "the condition",
     ) -> None:
         """Wait until a condition is true, checking after each event. Raises TimeoutError that names `what`."""

@@ -23,7 +23,7 @@ from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
 from devherd_sim.kubelet.clients import NEWEST, Release
 from devherd_sim.kubelet.connections import GRACE_SECONDS, Connections, Endpoint
-from devherd_sim.kubelet.events import Event
+from devherd_sim.kubelet.events import PATIENCE_SECONDS, Event
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.node import Node
 from devherd_sim.kubelet.plugin_watcher import PluginWatcher
@@ -216,11 +216,11 @@ class EmbeddedKubelet:
             self.events.record("freed", namespace=namespace, pod=pod)
         return held
 
-    async def until_registered(self, resource: str, *, since: int = 0, within: float = 10.0) -> Event:
+    async def until_registered(self, resource: str, *, since: int = 0, within: float = PATIENCE_SECONDS) -> Event:
         """Wait for a registration of a resource since a mark of `events` and return it. Raises TimeoutError."""
         return await self.events.wait("registered", resource, since=since, within=within)
 
-    async def until_allocatable(self, resource: str, count: int, *, within: float = 10.0) -> None:
+    async def until_allocatable(self, resource: str, count: int, *, within: float = PATIENCE_SECONDS) -> None:
         """Wait until exactly `count` devices of a resource are allocatable. Raises TimeoutError."""
         await self.events.until(
             lambda: self.allocatable(resource) == count, within=within, what=f"{count} allocatable {resource}"
