@@ -213,6 +213,21 @@ def test_a_process_that_falls_silent_is_on_the_next_page(instance, pages):
     assert b"scanner: no heartbeat for more than 10 s" in after
 
 
+def test_a_scan_that_is_overdue_is_on_the_next_page_also_of_a_reader_that_has_one(instance, pages):
+    """Defect: no file says so, and an open page went on to say that all is well."""
+    made, _ = pages
+    instance.put_scan(timestamp_seconds=1.0, monotonic_seconds=1000.0, period_seconds=5.0)
+    for clock, ago in (
+        (1029.0, b""),
+        (1031.0, b"the last scan was 31 s ago"),
+        (1093.0, b"the last scan was 1 min 33 s ago"),
+    ):
+        with mock.patch("time.monotonic", return_value=clock):
+            body = gzip.decompress(made.answer(View(), {}, may_lag=True).body)
+        assert ago in body
+        assert (b"the last scan was" in body) == bool(ago)
+
+
 def test_views_that_were_not_asked_for_lately_are_forgotten(pages):
     """Everybody who types in the filter makes some."""
     made, render = pages

@@ -179,7 +179,7 @@ class MadePages:
         The header `Devherd-Scanned` has the current one. Raises OSError if the run directory cannot be read.
         """
         scan = spool.read_or_empty(self._settings.scan_file, spool_pb2.ScanSummary)
-        state = [allocations, *scan.problems, *scan.notices, *self._state()]
+        state = [allocations, *scan.problems, *scan.notices, Herd(scan=scan).overdue_scan(), *self._state()]
         made = self._made.pop(view, None)
         now = time.monotonic()
         is_old = made is not None and (made.scanned != scan.timestamp_seconds or now - made.made > OLD_SECONDS)
