@@ -7,6 +7,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from descriptors import none_for
 from exporter_instance import eventually
 
 from devherd.exporter.encryption import Encryption
@@ -79,6 +80,19 @@ def test_a_configuration_that_is_gone_changes_nothing(instance):
     assert instance.url == old
     assert instance.ask("/readyz")[0] == 503
     assert "Traceback" not in instance.log
+
+
+def test_a_configuration_that_no_descriptor_was_left_for_is_loaded_once_there_is_one(instance):
+    """Defect: it had been told to reload, and stayed with the old addresses and passwords until it was told again."""
+    instance.start()
+    old = instance.url
+    with none_for(instance.exporter_pid):
+        instance.configure("127.0.0.2:0")
+        os.kill(instance.exporter_pid, signal.SIGHUP)
+        eventually(lambda: "Too many open files; still serving as before" in instance.log, "it is said")
+        assert instance.url == old
+    eventually(lambda: instance.url.startswith("http://127.0.0.2:"), "it serves at the new address")
+    assert instance.log.count("still serving as before") == 1
 
 
 def test_a_restarted_exporter_serves_where_the_last_one_did(instance):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from descriptors import none_for
 from not_tested import not_tested
 from test_host_events import provoke_event
 
@@ -243,6 +244,19 @@ def test_a_configuration_that_cannot_be_read_at_a_reload_changes_nothing(scanner
     assert set(scanner.spooled()) == {"a.b/x"}
     assert scanner.signal(signal.SIGTERM) == 0
     assert "Traceback" not in scanner.log.read_text()
+
+
+def test_a_configuration_that_no_descriptor_was_left_for_is_loaded_once_there_is_one(scanner):
+    """Defect: the old one stayed until somebody reloaded again, and nothing but a line of the log said so."""
+    scanner.configure("simulated: [{name: a.b/x, count: 1}]\n")
+    scanner.start()
+    scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
+    with none_for(scanner.process.pid):
+        scanner.configure("simulated: [{name: a.b/y, count: 1}]\n")
+        scanner.process.send_signal(signal.SIGHUP)
+        scanner.until(lambda: "not reloaded, the old one stays" in scanner.log.read_text())
+    scanner.until(lambda: set(scanner.spooled()) == {"a.b/y"})
+    assert scanner.log.read_text().count("not reloaded") == 1
 
 
 def test_a_killed_scanner_still_knows_a_device_that_is_gone(scanner):

@@ -93,7 +93,7 @@ class Exporter:
         looks_at = 0.0
         while True:
             self._child.beat()
-            if self._web is None:  # nothing is served before access control is loaded
+            if self._web is None or self._complaint:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()

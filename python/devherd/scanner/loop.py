@@ -60,6 +60,7 @@ class Loop:
         self._child = child
         self._ended = False
         self._reload_asked = False
+        self._complaint = ""
         self._has_more_records = False
         self._work = Round(awaited_config(child.settings.resolved_config_file, child.beat), child.settings, child.beat)
         now = time.monotonic()
@@ -195,8 +196,13 @@ class Loop:
         self._reload_asked = False
         try:
             self._use(read_resolved(self._child.settings.resolved_config_file))
+            self._complaint = ""
         except (ResolvedFileError, DevherdError) as error:
-            log.error("configuration not reloaded, the old one stays: %s", error)
+            if isinstance(error, ResolvedFileError):  # removed, or no descriptor is left: the next round tries again
+                self._reload_asked = True
+            if str(error) != self._complaint:
+                log.error("configuration not reloaded, the old one stays: %s", error)
+            self._complaint = str(error)
 
     def _use(self, config: Config) -> None:
         self._work.reconfigure(config)
