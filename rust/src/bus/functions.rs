@@ -60,7 +60,7 @@ impl Functions {
 
     fn list(host: &Host) -> Option<Self> {
         let bus = Directory::open(host.sys("bus/pci/devices")).ok()?;
-        let names = bus.names().ok()?.into_iter().filter(|name| pci::is_address(name));
+        let names = bus.unsorted_names().ok()?.into_iter().filter(|name| pci::is_address(name));
         let by_address = names.map(|name| (name, Read::default())).collect();
         Some(Self { bus, by_address, slots_directory: host.sys("bus/pci/slots"), slots: OnceLock::new() })
     }
@@ -114,7 +114,7 @@ impl Functions {
     /// above it, as for a card with a switch of its own. `path` is its directory below `/sys/devices`.
     #[must_use]
     pub fn slot(&self, path: &Path) -> Option<(&str, PathBuf)> {
-        let slots = self.slots.get_or_init(|| slots(&self.slots_directory));
+        let slots = self.slots.get_or_init(|| read_log::unrecorded(|| slots(&self.slots_directory)));
         let name = path.ancestors().map_while(pci::address_of).find_map(|address| slots.get(device_of(address)?))?;
         Some((name, self.slots_directory.join(name).join("address")))
     }

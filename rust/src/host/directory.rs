@@ -61,9 +61,18 @@ impl Directory {
     /// # Errors
     /// The kernel's error, with the path.
     pub fn names(&self) -> Result<Vec<String>, AttributeError> {
+        let mut names = self.unsorted_names()?;
+        names.sort_by(|left, right| natural(left, right));
+        Ok(names)
+    }
+
+    /// [`Directory::names`] in the kernel's order.
+    ///
+    /// # Errors
+    /// The kernel's error, with the path.
+    pub fn unsorted_names(&self) -> Result<Vec<String>, AttributeError> {
         let mut names = Vec::new();
         entries(&self.file, |name, _, _| names.push(name.to_owned())).map_err(|errno| self.failure(errno))?;
-        names.sort_by(|left, right| natural(left, right));
         Ok(names)
     }
 

@@ -73,6 +73,18 @@ pub fn recorded<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, ReadLog) {
     (result, RECORDING.take().unwrap_or_else(nothing).into())
 }
 
+/// Runs `work` without recording: what it reads for all is not what the work of this thread depends on.
+pub fn unrecorded<R>(work: impl FnOnce() -> R) -> R {
+    struct Resume(Option<Recording>);
+    impl Drop for Resume {
+        fn drop(&mut self) {
+            RECORDING.set(self.0.take());
+        }
+    }
+    let _resume = Resume(RECORDING.take());
+    work()
+}
+
 /// Whether this thread records what it reads: it must read itself then, not take over what others have read.
 #[must_use]
 pub fn is_recording() -> bool {
@@ -166,15 +178,13 @@ impl From<Recording> for ReadLog {
     }
 }
 
-/// The lowest directory above all these paths.
-fn directory_of_all<'p>(mut paths: impl Iterator<Item = &'p Path>) -> PathBuf {
-    let within = |path: &'p Path| path.parent().unwrap_or(path);
-    let first = paths.next().map_or(Path::new("/"), within);
-    let common = |so_far: &'p Path, path| {
-        let holds_both = so_far.ancestors().find(|above| within(path).starts_with(above));
-        holds_both.unwrap_or(Path::new("/"))
+/// The lowest directory that holds all these paths, which are in order; it may be one of them.
+fn directory_of_all<'p>(mut paths: impl DoubleEndedIterator<Item = &'p Path>) -> PathBuf {
+    let last = paths.next_back().map_or(Path::new("/"), |path| path.parent().unwrap_or(path));
+    let common = |so_far: &'p Path, path: &'p Path| {
+        so_far.ancestors().find(|above| path.starts_with(above)).unwrap_or(Path::new("/"))
     };
-    paths.fold(first, common).to_path_buf()
+    paths.fold(last, common).to_path_buf()
 }
 
 impl ReadLog {
@@ -207,8 +217,11 @@ impl ReadLog {
     }
 }
 
+/// The state of a path, or of `below` itself if the path is empty.
 fn look_at(below: impl AsFd, path: &Path, follows: Follows) -> Seen {
-    let found = statat(below, path, if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW })?;
+    let links = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let itself = if path.as_os_str().is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+    let found = statat(below, path, links | itself)?;
     let links = found.st_nlink;
     #[allow(clippy::useless_conversion, reason = "it is a smaller number on other architectures")]
     let links = links.into();
@@ -352,6 +365,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_for_all_is_not_recorded_and_the_rest_is() {
+        let (root, _) = read(false);
+        let look = |name: &str| Attribute::read(root.path().join(name)).is_ok();
+        let ((), reads) = recorded(false, || assert!(look("file") && !unrecorded(|| look("below/absent"))));
+        write(root.path().join("below/absent"), "").unwrap();
+        assert!(reads.still_holds());
+        write(root.path().join("file"), "2").unwrap();
+        assert!(!reads.still_holds());
+    }
+
+    #[test]
     fn what_has_just_changed_may_change_again_unseen() {
         let root = tempfile::tempdir().unwrap();
         write(root.path().join("file"), "1").unwrap();
@@ -371,9 +395,10 @@ mod tests {
     fn what_is_looked_at_again_is_looked_for_from_the_directory_that_all_of_it_is_in() {
         for (paths, expected) in [
             (&["/sys/a/b/c", "/sys/a/b/d/e"][..], "/sys/a/b"),
-            (&["/sys/a/b", "/sys/a/b/c", "/sys/a/b/c/d"], "/sys/a"),
+            (&["/sys/a/b", "/sys/a/b/c", "/sys/a/b/c/d"], "/sys/a/b"),
             (&["/sys/a/b", "/sys/a/bc"], "/sys/a"),
-            (&["/sys/a", "/dev/a"], "/"),
+            (&["/sys/a/b", "/sys/a/b"], "/sys/a"),
+            (&["/dev/a", "/sys/a"], "/"),
             (&["/"], "/"),
             (&[], "/"),
         ] {

@@ -27,7 +27,7 @@ pub(super) trait Located: PartialEq {
 #[derive(Debug)]
 pub(super) struct CardCache<L, C, T> {
     located: Mutex<Known<Cached<L>>>,
-    cards: Mutex<HashMap<String, Known<CachedCard<C, T>>>>,
+    cards: Mutex<HashMap<String, Examined<C, T>>>,
     /// Number of `forget` calls: the result of a look that began before such a call, and maybe hung, is not cached
     /// after it.
     forgotten: AtomicU64,
@@ -51,6 +51,15 @@ struct Cached<A> {
     at: Instant,
 }
 
+/// A card that was looked at: from now on looks at it are recorded.
+#[derive(Debug)]
+struct Examined<C, T> {
+    /// The answer of the last look. One that is equal takes its place, so that its devices stay the same objects.
+    last: T,
+    /// Absent where the last look was not recorded, or may not be reused.
+    cached: Option<Arc<CachedCard<C, T>>>,
+}
+
 #[derive(Debug)]
 struct CachedCard<C, T> {
     card: Arc<C>,
@@ -63,7 +72,7 @@ impl<L, C, T> Default for CardCache<L, C, T> {
     }
 }
 
-impl<L: Clone, C: Located, T: Clone> CardCache<L, C, T> {
+impl<L: Clone, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
     /// What is located, from the cache or from `locate`, which says whether all of it could be read.
     pub(super) fn located(&self, host: &Host, locate: impl FnOnce() -> (L, bool)) -> L {
         let (known, is_first) = {
@@ -95,18 +104,13 @@ impl<L: Clone, C: Located, T: Clone> CardCache<L, C, T> {
         look: impl FnOnce(&C) -> (T, bool),
         is_current: impl FnOnce(&T) -> bool,
     ) -> T {
-        let known = {
-            let mut cards = lock(&self.cards);
-            match cards.get(card.key()) {
-                None => {
-                    cards.insert(card.key().to_owned(), Known::Seen);
-                    drop(cards);
-                    return look(&card).0;
-                }
-                Some(known) => known.answer(),
-            }
+        let Some(known) = lock(&self.cards).get(card.key()).map(|known| known.cached.clone()) else {
+            let last = look(&card).0;
+            lock(&self.cards).insert(card.key().to_owned(), Examined { last: last.clone(), cached: None });
+            return last;
         };
-        if let Some(known) = known.filter(|known| known.card == card && known.cached.still_holds())
+        let is_same = |known: &CachedCard<C, T>| Arc::ptr_eq(&known.card, &card) || known.card == card;
+        if let Some(known) = known.filter(|known| is_same(known) && known.cached.still_holds())
             && (known.cached.reads.covers_contents() || is_current(&known.cached.answer))
         {
             return known.cached.answer.clone();
@@ -114,12 +118,14 @@ impl<L: Clone, C: Located, T: Clone> CardCache<L, C, T> {
         let (at, forgotten) = (Instant::now(), self.forgotten());
         let ((answer, is_well), reads) = recorded(host.has_kernel_sysfs(), || look(&card));
         let mut cards = lock(&self.cards);
-        if is_well && reads.is_settled() && forgotten == self.forgotten() {
-            let (key, cached) = (card.key().to_owned(), Cached { reads, answer: answer.clone(), at });
-            cards.insert(key, Known::Answer(CachedCard { card, cached }.into()));
-        } else if let Some(known) = cards.get_mut(card.key()) {
-            *known = Known::Seen;
+        let Some(known) = cards.get_mut(card.key()) else { return answer };
+        if known.last != answer {
+            known.last = answer;
         }
+        let answer = known.last.clone();
+        let is_kept = is_well && reads.is_settled() && forgotten == self.forgotten();
+        known.cached =
+            is_kept.then(|| Arc::new(CachedCard { card, cached: Cached { reads, answer: answer.clone(), at } }));
         answer
     }
 
@@ -136,7 +142,7 @@ impl<L: Clone, C: Located, T: Clone> CardCache<L, C, T> {
     pub(super) fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         lock(&self.located).drop_answer();
-        lock(&self.cards).values_mut().for_each(Known::drop_answer);
+        lock(&self.cards).values_mut().for_each(|card| card.cached = None);
     }
 
     fn forgotten(&self) -> u64 {
@@ -268,11 +274,25 @@ mod tests {
             };
             looked.cache.examined(&host, card("a"), look, |_| true);
             let cards = lock(&looked.cache.cards);
-            (lock(&looked.cache.located).answer().is_some(), cards.values().any(|card| card.answer().is_some()))
+            (lock(&looked.cache.located).answer().is_some(), cards.values().any(|card| card.cached.is_some()))
         };
         assert_eq!(during(|_| ()), (false, false), "the first look");
         assert_eq!(during(Cache::forget), (false, false), "as by an event, while a read hangs");
         assert_eq!(during(|_| ()), (true, true));
+    }
+
+    #[test]
+    fn a_look_that_finds_a_card_as_it_was_returns_the_same_objects() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        let cache: CardCache<(), Card, Arc<String>> = CardCache::default();
+        let look = |text: &str| cache.examined(&host, card("a"), |_| (Arc::new(text.to_owned()), true), |_| true);
+        let first = look("x");
+        assert!(Arc::ptr_eq(&first, &look("x")), "the one that is recorded");
+        cache.forget();
+        assert!(Arc::ptr_eq(&first, &look("x")));
+        cache.forget();
+        assert_eq!(*look("y"), "y");
     }
 
     #[test]
@@ -288,7 +308,7 @@ mod tests {
         let looked = Looked::new();
         looked.again("a", true);
         looked.again("a", true);
-        let known = lock(&looked.cache.cards).remove("card").unwrap().answer().unwrap();
+        let known = lock(&looked.cache.cards).remove("card").unwrap().cached.unwrap();
         let cached = Arc::into_inner(known).unwrap().cached;
         assert!(cached.still_holds());
         assert!(!Cached { at: cached.at.checked_sub(LONGEST).unwrap(), ..cached }.still_holds());

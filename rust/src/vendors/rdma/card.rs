@@ -18,7 +18,7 @@ const ATTRIBUTES: [&str; 5] = [NODE_TYPE, "node_guid", "hca_type", "fw_ver", "bo
 const NODE_TYPE: &str = "node_type";
 
 /// The facts of an RDMA device.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Facts {
     pub(super) hca: Arc<Hca>,
     pub(super) function: pci::Function,
@@ -34,7 +34,7 @@ pub(super) struct Facts {
 }
 
 /// A network interface.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Interface {
     pub(super) name: String,
     /// `type`: a number of the kernel's `if_arp.h`.

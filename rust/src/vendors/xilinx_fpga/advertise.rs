@@ -15,7 +15,7 @@ use crate::host::attribute::Attribute;
 use crate::order::natural;
 
 /// A device, and its card if it is one of several there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Advertised {
     pub(super) device: Arc<Device>,
     pub(super) problems: Vec<Problem>,

@@ -47,7 +47,7 @@ pub(super) enum NoShell {
 }
 
 /// The reason why a pair is no device.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum NoCard {
     /// It has a management function alone.
     NeverFlashed(Problem),
