@@ -154,9 +154,17 @@ class Testbed:
             await asyncio.sleep(0.001)
 
 
+_RESERVED: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A free TCP port of the loopback address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free TCP port of the loopback address, which nobody else is given as long as this process lives.
+
+    Whoever listens there needs SO_REUSEADDR, which `asyncio` and `socket.create_server` set.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    _RESERVED.append(reserved)
+    port: int = reserved.getsockname()[1]
+    return port
