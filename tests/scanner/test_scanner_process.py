@@ -259,6 +259,19 @@ def test_a_configuration_that_no_descriptor_was_left_for_is_loaded_once_there_is
     assert scanner.log.read_text().count("not reloaded") == 1
 
 
+def test_a_scanner_without_descriptors_goes_on_and_says_later_what_it_has_seen_meanwhile(scanner):
+    """Defect: it crashed after its next scan, as it could not list the directories of findings."""
+    (scanner.host / "dev/kvm").touch()
+    scanner.configure(KVM)
+    scanner.start()
+    scanner.until(lambda: reasons(scanner) == [[], []])
+    with none_for(scanner.process.pid):
+        (scanner.host / "dev/kvm").unlink()
+        scanner.until(lambda: "cannot write the spool: [Errno 24]" in scanner.log.read_text())
+    scanner.until(lambda: all(reasons(scanner)))
+    assert scanner.process.poll() is None
+
+
 def test_a_killed_scanner_still_knows_a_device_that_is_gone(scanner):
     """Gone devices stay Unhealthy in the list over a restart of the scanner."""
     (scanner.host / "dev/kvm").touch()

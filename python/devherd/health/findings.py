@@ -5,6 +5,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -158,6 +159,7 @@ class FindingsFiles:
         self._known: dict[str, tuple[Identity | None, health_pb2.Findings]] = {}
         """By source: the version of its file that was read last (None after a removal), and its findings."""
         self._looked_for: frozenset[str] = frozenset()
+        self._directories: list[str] = []
 
     def read(self, sources: Collection[str], now: Now, *, looks: bool = True) -> dict[str, health_pb2.Findings]:
         """The findings of these sources, by source; without those that have reported nothing in this boot.
@@ -207,11 +209,16 @@ class FindingsFiles:
         self._known[source] = None, removed
 
     def directories(self) -> list[str]:
-        """Existing directories in which files change, and the one in which these are made."""
+        """Existing directories in which files change, and the one in which these are made.
+
+        Those of the last look while no descriptor is left to list them.
+        """
         if self._directory is None or not self._directory.is_dir():
             return []
-        below = [path for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
-        return [str(path) for path in (self._directory, *below)]
+        with suppress(OSError):
+            below = [path for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
+            self._directories = [str(path) for path in (self._directory, *below)]
+        return self._directories
 
 
 MOST_A_DEVICE = 20
