@@ -82,6 +82,13 @@ def children(herd_node):
     return {child.name for child in spool.read(herd_node.directory / "run/children.pb", spool_pb2.Children).children}
 
 
+def is_looked_at(herd_node):
+    """Whether process pre-start has a process of its own for a start."""
+    known = spool.read(herd_node.directory / "run/children.pb", spool_pb2.Children).children
+    [pid] = [child.pid for child in known if child.name == "pre-start"]
+    return pid and Path(f"/proc/{pid}/task/{pid}/children").read_text()
+
+
 def start(herd_node, config, preset="generic", resource=LEVER):
     """The node with one device; its pod `a`, admitted but for what stops its container."""
     herd_node.prepare(preset, config)
@@ -195,11 +202,12 @@ def test_a_container_that_waits_starts_as_soon_as_its_device_is_free(herd_node):
     start(herd_node, levers(occupied="wait"))
     with terminal(herd_node) as name, holding(name) as process:
         answer = herd_node.kubelet.send("admit", pod=pod("a", {LEVER: 1}))
+        eventually(lambda: is_looked_at(herd_node))
         time.sleep(1)
         assert not answer.done()
         process.kill()
         process.wait()
-        assert answer.result(20)["containers"]["main"]["error"] == ""
+        assert answer.result(30)["containers"]["main"]["error"] == ""
     eventually(lambda: any(text.startswith("before the start: waited ") for text in history(herd_node)))
 
 
