@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from descriptors import descriptors
 
 from devherd import spool
 from devherd.config.chosen_file import chosen_again
@@ -71,6 +72,14 @@ def test_another_value_is_loaded_once(watch, settings):
     told(settings, "mig")
     assert [watch.has_changed(), watch.has_changed()] == [True, False]
     told(settings, "", 2.0)
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+def test_a_value_that_no_descriptor_was_left_for_is_loaded_once_there_is_one(watch, settings):
+    """It would have been the default configuration's turn."""
+    told(settings, "mig")
+    with descriptors(0):
+        assert not watch.has_changed()
     assert [watch.has_changed(), watch.has_changed()] == [True, False]
 
 

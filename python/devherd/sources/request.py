@@ -61,10 +61,11 @@ def _is_waited_for(findings: Path | None, source: str) -> bool:
     """True if a monitor's findings still count, so that it must be asked although its socket is missing."""
     if findings is None:
         return False
+    file = spool.path_of(findings, source)
     try:
-        known = spool.read_or_empty(spool.path_of(findings, source), health_pb2.Findings)
+        known = spool.read_or_empty(file, health_pb2.Findings)
     except OSError:  # no descriptor is left
-        return True
+        return file.exists()
     return bool(known.source) and not known.lets_go
 
 
