@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from devherd import log
-from devherd.device_plugin import child, resource_file
+from devherd.device_plugin import resource_file
 from devherd.device_plugin.child import main as resource
 from devherd.exporter.main import main as exporter
 from devherd.process import Child, ChildMain, Heartbeats
@@ -39,8 +39,6 @@ if os.environ.get("DEVHERD_TEST_NO_INOTIFY"):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     resource_file.DirectoryWatch = refuse
-    # No look but those for what has happened.
-    child.LIVELY_SECONDS, child.LOOK_PERIOD_SECONDS = 0.0, 3600.0
 
 
 def fork(name: str, heartbeats: Heartbeats, main: ChildMain) -> int:

@@ -102,7 +102,7 @@ class ResourceChild:
         while True:
             is_lively = self._is_lively(watch)
             looks = is_lively or was_lively or time.monotonic() >= self._look_at  # once more: see `_files`
-            rests = watch.watches and not (is_lively or was_lively)
+            rests = not (is_lively or was_lively)
             was_lively = is_lively
             self._child.beat(int(LOOK_PERIOD_SECONDS) if rests else 0)
             if looks:
@@ -123,17 +123,14 @@ class ResourceChild:
             await asyncio.sleep(SOON_SECONDS)
 
     def _is_lively(self, watch: Watch) -> bool:
-        """True if something happens, or may happen without being reported."""
-        if misses := watch.misses_something():
-            self._lively_until = time.monotonic() + LIVELY_SECONDS
+        """True if something happens, or if events are not reported."""
         is_settled = self._registrar is not None and self._registrar.is_settled
-        return misses or not is_settled or time.monotonic() < self._lively_until
+        return not is_settled or watch.is_blind or time.monotonic() < self._lively_until
 
     def _files(self) -> list[Path]:
-        """The resource's file, the kubelet's socket, and ours once they are there to stay."""
+        """The files of the kubelet's directories that matter: its socket, and ours once they are there to stay."""
         registrar = self._registrar
-        sockets = registrar.sockets if registrar is not None and registrar.is_settled else []
-        return [self._resource.path, self._kubelet.path, *sockets]
+        return [self._kubelet.path, *(registrar.sockets if registrar is not None and registrar.is_settled else [])]
 
     def _look_at_event(self) -> None:
         self._lively_until = time.monotonic() + LIVELY_SECONDS

@@ -98,8 +98,8 @@ class ResourceFile:
 class Watch:
     """Calls `changed` on the loop for entries that `concerns` accepts. Directories may be created and removed.
 
-    `files` are those that matter. While those of the directories that are `shared` with other processes are all there,
-    they alone are watched: with two hundred resources, each socket that another one binds would wake this process.
+    `files` are those that matter of the directories `shared` with other processes. While they are all there, they alone
+    are watched: with two hundred resources, each socket that another one binds would wake this process.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Watch:
         files: Callable[[], Iterable[Path]] = tuple,
         may_watch: bool = True,
     ) -> None:
-        """Without `may_watch` it watches nothing, as without inotify."""
+        """Without `may_watch` it is blind, as without inotify."""
         self._directories = {str(directory): directory for directory in (*directories, *shared)}
         self._missing = set(self._directories.values())
         self._concerns = concerns
@@ -122,24 +122,12 @@ class Watch:
         self._watched: set[Path] = set()
         """The files that are watched, and the directories without their entries."""
         self._watch = _open() if may_watch else None
-        self._last_states: list[Identity | None] = []
         self._complaint = ""
 
     @property
-    def watches(self) -> bool:
-        """False without inotify: what happens is found by `misses_something`, which is to be asked each second."""
-        return self._watch is not None
-
-    def misses_something(self) -> bool:
-        """True if something may have happened that is not reported.
-
-        That is so while a directory is missing or cannot be watched and, without inotify, if one of the files is
-        another one than at the last call.
-        """
-        if self._watch is not None:
-            return bool(self._missing)
-        before, self._last_states = self._last_states, [_state(file) for file in self._files()]
-        return before != self._last_states
+    def is_blind(self) -> bool:
+        """True if a directory is missing or cannot be watched, so that not every change is reported."""
+        return self._watch is None or bool(self._missing)
 
     def __enter__(self) -> Self:
         if self._watch is not None:
@@ -209,15 +197,6 @@ class Watch:
         self.add_missing()
         if was_missing or any(not entry or self._concerns(entry) for _, entry in changes):
             self._changed()
-
-
-def _state(path: Path) -> Identity | None:
-    """As `identity_of`, of a socket, too."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _open() -> DirectoryWatch | None:
