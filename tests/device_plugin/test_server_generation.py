@@ -1,16 +1,58 @@
 """The life of one gRPC server, ended at a moment that no process can be made to meet from outside."""
 
 import asyncio
+import itertools
+import time
 
 from plugin_host import KEY, RESOURCE, device
 
-from devherd.device_plugin.generation import Generation
+from devherd.device_plugin.generation import LATE_SECONDS, Generation
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
 from devherd.history import History
 from devherd.kubelet.endpoint import Endpoint
 from devherd.kubelet.registration import Kubelet
 from devherd.settings import Settings
+
+
+class Older:
+    """The server of before, which the kubelet watches."""
+
+    released_at = 0.0
+
+    def lives(self, met):
+        return not self.released_at
+
+    async def release(self):
+        self.released_at = time.monotonic()
+        return False
+
+    async def stop(self):
+        pass
+
+
+async def test_the_server_of_before_serves_on_for_calls_that_were_begun_when_another_took_its_place(host):
+    """Defect: on a busy machine a pod was refused, because a call met a connection that was being closed."""
+    host.write(device("0"))
+    host.kubelet.start()
+    resource = ResourceFile(host.resources, KEY)
+    resource.look()
+    kubelet = Kubelet(Settings(kubelet_dir=host.kubelet_dir, run_dir=host.run_dir))
+    state = State(host.run_dir / "state/x.pb", RESOURCE, History(host.run_dir / "history", "resource"))
+    numbers = itertools.count(1)
+    met = kubelet.identity()
+    generation = Generation(lambda: Endpoint(host.plugins, RESOURCE, next(numbers)), resource, kubelet, met, state)
+    older = Older()
+    running = asyncio.create_task(generation.run(older))
+    while not generation.is_registered:
+        assert not running.done()
+        await asyncio.sleep(0.01)
+
+    [listed_at] = host.kubelet.registrations[0].times
+    assert older.released_at - listed_at >= LATE_SECONDS / 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert host.sockets() == []
 
 
 async def test_a_server_that_is_stopped_while_it_starts_or_stops_leaves_no_socket(host):

@@ -18,8 +18,8 @@ COUNT = int(os.environ.get("DEVHERD_TEST_HAND_OVERS", "10"))
 TAKEN = "took over from the server before, without a gap"
 DEVICES = [device(str(number)) for number in range(8)]
 PREFERRED = [spool_pb2.NONE, spool_pb2.ALIGNED]
-DELAYS_SECONDS = (0.0, 0.15, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
-"""From the start of the new process on: it registers after some 0.3 s, and the old one ends some 0.1 s later."""
+DELAYS_SECONDS = (0.0, 0.15, 0.25, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
+"""From the start of the new process on: it registers after some 0.3 s, and the old one ends some 0.3 s later."""
 
 
 def hands_over(node):

@@ -1,6 +1,8 @@
 """The status page as it is served: compressed, made once per change, and not sent again to who has it."""
 
 import gzip
+import os
+import time
 import urllib.request
 from unittest import mock
 
@@ -11,10 +13,12 @@ from devherd.exporter.status_page import page as page_module
 from devherd.exporter.status_page.page import MOST_VIEWS, MadePages
 from devherd.exporter.status_page.view import View
 from devherd.history import History
+from devherd.instance import read
+from devherd.instance.files import announce_standby, open_standby_file
 from devherd.instance.read import read_instance
 from devherd.process import Heartbeats
 from devherd.proto.health_pb2 import Held, Verdict
-from devherd.proto.spool_pb2 import Child, Configuration, Device, Offer, Problem
+from devherd.proto.spool_pb2 import Child, Configuration, Device, Offer, Problem, Standby
 from devherd.settings import Settings
 
 GPU = Offer(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
@@ -226,6 +230,25 @@ def test_a_scan_that_is_overdue_is_on_the_next_page_also_of_a_reader_that_has_on
             body = gzip.decompress(made.answer(View(), {}, may_lag=True).body)
         assert ago in body
         assert (b"the last scan was" in body) == bool(ago)
+
+
+def test_a_full_run_directory_and_a_second_instance_are_on_the_next_page(instance, pages, monkeypatch):
+    """Defect: `devherd status` alone showed them."""
+    made, _ = pages
+
+    def body() -> bytes:
+        return gzip.decompress(made.answer(View(), {}, may_lag=True).body)
+
+    assert b"is full" not in body()
+    monkeypatch.setattr(read, "FULL_BYTES", 1 << 62)
+    assert b"is full: what is shown here may be old; make room there" in body()
+    descriptor = open_standby_file(Settings(run_dir=instance.run_dir).standby_file)
+    try:
+        announce_standby(descriptor, Standby(since=time.time() - read.LONG_STANDBY_SECONDS - 1))
+        assert b"two instances are meant for this node" in body()
+    finally:
+        os.close(descriptor)
+    assert b"two instances" not in body()
 
 
 def test_views_that_were_not_asked_for_lately_are_forgotten(pages):

@@ -48,7 +48,7 @@ def parts(
     yield from _lost(herd.lost if choice == Filters() else lost)
     complaints = [
         *_about_the_supervisor(herd),
-        *_about_room(herd),
+        *([Text(plain(lack), "red")] if (lack := herd.lack_of_room()) else []),
         *([Text(plain(second), "yellow")] if (second := herd.second_instance()) else []),
         *([Text(plain(overdue), "red")] if (overdue := herd.overdue_scan()) else []),
         *tables.absent_table(choice.absent(herd.resources)),
@@ -80,12 +80,6 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
     yield from tables.note_table(scan.notices)
     if scan.notices:
         yield ""
-
-
-def _about_room(herd: Herd) -> Iterator[RenderableType]:
-    if herd.full_directory is not None:
-        what = f"the run directory {herd.full_directory} is full: what is shown here may be old; make room there"
-        yield Text(plain(what), "red")
 
 
 def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:

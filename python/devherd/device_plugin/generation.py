@@ -36,6 +36,8 @@ WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
 REMOVED_SECONDS = 1.0
 """A kubelet that restarts removes the socket as well, and ends the stream within this time."""
+LATE_SECONDS = 0.25
+"""A call that the kubelet was about to make when another server took its place comes within this time."""
 STOP_SECONDS = 0.5
 """Grace for streams to end and answers to be sent; a kubelet that does not read gets no more time."""
 log = logging.getLogger(__name__)
@@ -244,6 +246,7 @@ class Generation:
         """Release the predecessor so that the kubelet does not notice; see `hand_over`."""
         assert self._second is not None
         name = self._resource.latest.name
+        await asyncio.sleep(LATE_SECONDS)  # before `forget_clients`: nothing depends on how long it takes till then
         await forget_clients(self._kubelet, self._next_endpoint(), name)
         leaves_open = await predecessor.release()
         self._state.predecessor_lists(lists=False)

@@ -117,6 +117,12 @@ class Herd(Record):
         """What is wrong if another instance has stood by for longer than a roll-out takes; None otherwise."""
         return second_instance(self.standby)
 
+    def lack_of_room(self) -> str | None:
+        """What a full run directory means; None if there is room."""
+        if self.full_directory is None:
+            return None
+        return f"the run directory {self.full_directory} is full: what is shown here may be old; make room there"
+
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""
         return self.children.get(f"resource:{spool.key_of(resource_name)}")
@@ -212,7 +218,7 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
         ],
         instance=_instance(settings),
         standby=read_standby(settings.standby_file),
-        full_directory=settings.run_dir if _is_full(settings.run_dir) else None,
+        full_directory=full_directory(settings),
         ledger=read_ledger(settings, children),
         served=spool.read_or_empty(settings.served_file, spool_pb2.Addresses).addresses,
     )
@@ -229,12 +235,13 @@ def read_ledger(settings: Settings, children: spool_pb2.Children | None = None) 
         return None
 
 
-def _is_full(directory: Path) -> bool:
+def full_directory(settings: Settings) -> Path | None:
+    """The run directory, if it is full; None otherwise."""
     try:
-        place = os.statvfs(directory)
+        place = os.statvfs(settings.run_dir)
     except OSError:
-        return False
-    return place.f_bavail * place.f_frsize < FULL_BYTES
+        return None
+    return settings.run_dir if place.f_bavail * place.f_frsize < FULL_BYTES else None
 
 
 def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:

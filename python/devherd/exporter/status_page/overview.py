@@ -81,6 +81,7 @@ def headline(herd: Herd) -> str:
 def troubles(herd: Herd) -> Sequence[Trouble]:
     """All problems, first those that are bad, then warnings, then notes on what an operator wants."""
     found = [
+        *_of_the_node(herd),
         *_of_the_instance(herd),
         *_of_registration(herd),
         *_of_resources(herd),
@@ -92,13 +93,21 @@ def troubles(herd: Herd) -> Sequence[Trouble]:
 
 def troubles_of_the_instance(herd: Herd) -> Sequence[Trouble]:
     """The same without the devices."""
-    found = [*_of_the_instance(herd), *_of_registration(herd), *_of_the_scan(herd)]
+    found = [*_of_the_node(herd), *_of_the_instance(herd), *_of_registration(herd), *_of_the_scan(herd)]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
 def is_failing(child: spool_pb2.Child) -> bool:
     """True if a process neither runs nor starts."""
     return child.state not in {RUNNING, "STARTING"}
+
+
+def _of_the_node(herd: Herd) -> Iterator[Trouble]:
+    """What is no process's own fault."""
+    if lack := herd.lack_of_room():
+        yield Trouble(lack, PROCESSES)
+    if second := herd.second_instance():
+        yield Trouble(second, PROCESSES, is_bad=False)
 
 
 def _of_the_instance(herd: Herd) -> Iterator[Trouble]:

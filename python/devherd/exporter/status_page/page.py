@@ -19,8 +19,9 @@ from devherd.exporter.status_page.overview import overview, troubles, verdict
 from devherd.exporter.status_page.resources import sections
 from devherd.exporter.status_page.view import View
 from devherd.history import Event
+from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import Herd, read_children, read_instance
+from devherd.instance.read import Herd, full_directory, read_children, read_instance, second_instance
 from devherd.inventory import Allocations
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
@@ -211,6 +212,8 @@ class MadePages:
         yield identity_of(settings.instance_file)
         yield identity_of(settings.served_file)
         yield history.stamp(settings.run_dir)
+        yield full_directory(settings)
+        yield second_instance(read_standby(settings.standby_file))
         herd = read_children(settings, self._heartbeats)
         yield list(health.reasons_not_alive(herd))
         yield herd.silent
