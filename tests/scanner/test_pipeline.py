@@ -297,9 +297,8 @@ def test_a_gone_device_stays_listed_for_a_while_before_it_is_known_who_holds_it(
     assert HOLDERS not in pipeline.requests
 
 
-@pytest.mark.parametrize("is_held", [False, True])
-def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp_path, *, is_held):
-    """After `forget_after`, and no longer than that without a pod."""
+def with_a_gone_port(tmp_path):
+    """A pipeline whose port intel-fpga-port.0 is gone since second 2; the file of holders, and the port's resource."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
     holders = tmp_path / "holders.pb"
     pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
@@ -307,6 +306,13 @@ def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp
     name = next(one.name for one in pipeline.offers().offers if one.devices[0].id == "intel-fpga-port.0")
     node.remove_card("intel-fpga-port.0")
     pipeline.scan(2.0)
+    return pipeline, holders, name
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp_path, *, is_held):
+    """After `forget_after`, and no longer than that without a pod."""
+    pipeline, holders, name = with_a_gone_port(tmp_path)
     answer = spool_pb2.Holders()
     if is_held:
         answer.devices.add(resource_name=name, device_id="intel-fpga-port.0", pods=["default/train"])
@@ -317,13 +323,7 @@ def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp
 
 def test_without_descriptors_a_gone_device_that_a_pod_holds_is_not_forgotten(tmp_path):
     """The scan goes on, and does not take the kubelet's answer for one that nobody holds it."""
-    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
-    holders = tmp_path / "holders.pb"
-    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
-    pipeline.scan(1.0)
-    name = next(one.name for one in pipeline.offers().offers if one.devices[0].id == "intel-fpga-port.0")
-    node.remove_card("intel-fpga-port.0")
-    pipeline.scan(2.0)
+    pipeline, holders, name = with_a_gone_port(tmp_path)
     holders.write_bytes(spool_pb2.Holders(devices=[held(name, "intel-fpga-port.0")]).SerializeToString())
     after = 2.0 + pipeline.config.health.forget_after + UNKNOWN_SECONDS
     with descriptors(0):
