@@ -118,8 +118,9 @@ class Demo:
         await self._timed(
             lambda: faults.inject(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 0, within=WITHIN_SECONDS),
-            lambda: f"the kubelet sees {PORT} Unhealthy: {', '.join(self._reasons())}",
+            f"the kubelet sees {PORT} Unhealthy",
             "port error to Unhealthy at the kubelet (registers are read each second)",
+            unhealthy=RESOURCE,
         )
 
     async def _recover(self) -> None:
@@ -127,7 +128,7 @@ class Demo:
         await self._timed(
             lambda: faults.clear(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 1, within=WITHIN_SECONDS),
-            lambda: f"the kubelet sees {PORT} Healthy again",
+            f"the kubelet sees {PORT} Healthy again",
             "cleared to Healthy (three good polls, one a second)",
         )
 
@@ -136,8 +137,9 @@ class Demo:
         await self._timed(
             lambda: faults.inject(self._testbed.node, "xid", self._gpu()),
             lambda: self._kubelet.until_allocatable(NVIDIA_GPU, 1, within=WITHIN_SECONDS),
-            lambda: f"the kubelet sees the GPU Unhealthy: {', '.join(self._reasons())}",
+            "the kubelet sees the GPU Unhealthy",
             "Xid 79 to Unhealthy at the kubelet",
+            unhealthy=NVIDIA_GPU,
         )
 
     async def _reset_the_gpu(self) -> None:
@@ -145,7 +147,7 @@ class Demo:
         await self._timed(
             lambda: faults.clear(self._testbed.node, "xid", self._gpu()),
             lambda: self._kubelet.until_allocatable(NVIDIA_GPU, 2, within=WITHIN_SECONDS),
-            lambda: "the kubelet sees the GPU Healthy again",
+            "the kubelet sees the GPU Healthy again",
             "Xid 154 to Healthy at the kubelet",
         )
 
@@ -161,7 +163,7 @@ class Demo:
         await self._timed(
             lambda: os.kill(child.pid, signal.SIGKILL),
             lambda: self._registered_again([RESOURCE], mark),
-            lambda: "a new child is registered on a fresh socket",
+            "a new child is registered on a fresh socket",
             "child killed to registered again",
         )
 
@@ -184,12 +186,15 @@ class Demo:
             await self._kubelet.until_registered(name, since=mark, within=WITHIN_SECONDS)
 
     async def _timed(
-        self, do: Callable[[], None], done: Callable[[], Awaitable[object]], text: Callable[[], str], what: str
+        self, do: Callable[[], None], done: Callable[[], Awaitable[object]], text: str, what: str, unhealthy: str = ""
     ) -> None:
         start = time.monotonic()
         do()
         await done()
-        self._report(text(), time.monotonic() - start, what)
+        seconds = time.monotonic() - start
+        if unhealthy:
+            text = f"{text}: {', '.join(await self._reasons(unhealthy))}"
+        self._report(text, seconds, what)
 
     async def _admit(self, resource: str, count: int, pod: str) -> Allocation:
         allocation = await self._kubelet.allocate(resource, count, pod=pod)
@@ -200,8 +205,17 @@ class Demo:
     def _resources(self) -> list[spool_pb2.Offer]:
         return list(spool.read_or_empty(self._testbed.settings.offers_file, spool_pb2.Offers).offers)
 
-    def _reasons(self) -> list[str]:
-        return [reason for one in self._resources() for device in one.devices for reason in device.reasons]
+    async def _reasons(self, resource: str) -> list[str]:
+        """The reasons of its devices. The offers are written after what its child reads: the kubelet may know first."""
+        reasons: list[str] = []
+
+        def are_there() -> bool:
+            offers = (offer for offer in self._resources() if offer.name == resource)
+            reasons[:] = [reason for offer in offers for device in offer.devices for reason in device.reasons]
+            return bool(reasons)
+
+        await self._testbed.until(are_there, f"the reasons of {resource} in the offers", WITHIN_SECONDS)
+        return reasons
 
     def _show_resources(self) -> None:
         table = Table(box=None, padding=(0, 2, 0, 4))
