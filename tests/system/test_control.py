@@ -1,11 +1,10 @@
 """devherd whole: what an operator does to it, with the tools an operator has."""
 
-import asyncio
 import json
 import re
 
 import pytest
-from outside import devherd, get, supervisorctl
+from outside import devherd, get, supervisorctl, until_page, until_ready
 
 TYPES = {"simulated": [{"name": "example.com/a", "count": 2}, {"name": "example.com/b", "count": 1}]}
 
@@ -61,23 +60,13 @@ def allocated(inventory: str) -> list[dict[str, str]]:
     return [holder for device in devices for holder in device["allocated"]]
 
 
-async def until_page(testbed, path: str, condition) -> str:
-    """The page, once it fulfils the condition."""
-    for _ in range(400):
-        status, body = await get(testbed, path)
-        if condition(status, body):
-            return body
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{path}: {status} {body}\n{testbed.log}")
-
-
 @pytest.mark.on("fpga-opae-2", {})
 async def test_the_http_paths_tell_what_the_kubelet_was_told(testbed):
     """Metrics, health, readiness and inventory of one and the same state, with who holds what."""
     names = ["fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"]
     await registered(testbed, *names)
     await testbed.kubelet.allocate(names[0], 1, pod="train")
-    await until_page(testbed, "/readyz", lambda status, _: status == 200)
+    await until_ready(testbed)
 
     assert (await get(testbed, "/healthz"))[0] == 200
     inventory = json.loads((await get(testbed, "/api/v1/inventory"))[1])
@@ -96,7 +85,7 @@ async def test_the_http_paths_tell_what_the_kubelet_was_told(testbed):
 async def test_readiness_goes_while_the_kubelet_is_away_and_health_stays(testbed):
     """A missing kubelet is no reason to restart devherd."""
     await registered(testbed, "example.com/a", "example.com/b")
-    await until_page(testbed, "/readyz", lambda status, _: status == 200)
+    await until_ready(testbed)
 
     await testbed.kubelet.stop()
 
@@ -207,6 +196,7 @@ async def test_status_shows_the_instance_and_fails_where_there_is_none(testbed):
     await registered(testbed, "example.com/a", "example.com/b")
     await testbed.until(testbed.runs, "every child runs")
 
+    await until_ready(testbed)
     shown = json.loads(devherd("status", "--run-dir", str(testbed.settings.run_dir), "--output", "json").stdout)
     nobody = devherd("status", "--run-dir", str(testbed.directory / "nobody"))
 

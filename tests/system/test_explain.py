@@ -1,34 +1,14 @@
 """`devherd explain` against a running instance: what happens to a device is explained by what was read of it."""
 
-import asyncio
-import json
-from functools import partial
 from pathlib import Path
 
 import pytest
-from outside import devherd
+from outside import devherd, until_explained, until_scanned
 
-from devherd import spool
-from devherd.proto import spool_pb2
 from devherd_sim.node import faults
 
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
-
-
-def explained(testbed) -> dict:
-    options = ("--run-dir", str(testbed.settings.run_dir), "--output", "json")
-    return json.loads(devherd("explain", *options, RESOURCE, PORT).stdout)
-
-
-async def until_explained(testbed, condition) -> dict:
-    """The explanation, once it fulfils the condition."""
-    for _ in range(200):
-        told = await asyncio.to_thread(explained, testbed)
-        if condition(told):
-            return told
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{told}\n{testbed.log}")
 
 
 @pytest.mark.on("fpga-opae-2", {"health": {"poll": "100ms"}})
@@ -38,9 +18,9 @@ async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
     await testbed.kubelet.allocate(RESOURCE, 1, pod="train")
 
     faults.inject(testbed.node, "fpga-errors", PORT, "0x20")
-    ill = await until_explained(testbed, lambda told: told["findings"])
+    ill = await until_explained(testbed, RESOURCE, PORT, lambda told: told["findings"] and told["reasons"])
     faults.clear(testbed.node, "fpga-errors", PORT)
-    well = await until_explained(testbed, lambda told: not told["findings"])
+    well = await until_explained(testbed, RESOURCE, PORT, lambda told: not (told["findings"] or told["reasons"]))
 
     [finding] = ill["findings"]
     errors = testbed.node.path_of(PORT) / "errors/errors"
@@ -58,17 +38,12 @@ async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
 async def test_evidence_outlives_the_scanner(testbed):
     """A fatal PCI error is held for ten minutes, also by a scanner that has not seen it."""
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
-    # Counts are compared with those that this scanner has read before: that of the start only scans.
-    scanner = await testbed.child("scanner")
-    scanned = partial(spool.read, testbed.settings.scan_file, spool_pb2.ScanSummary)
-    await testbed.until(
-        lambda: scanned().timestamp_seconds > scanner.started_timestamp_seconds, "the scanner has looked"
-    )
+    await until_scanned(testbed)
     faults.inject(testbed.node, "aer", testbed.node.pci_function_of(PORT).name, "fatal 3")
-    before = await until_explained(testbed, lambda told: told["findings"])
+    before = await until_explained(testbed, RESOURCE, PORT, lambda told: told["findings"] and told["reasons"])
 
     devherd("ctl", "--run-dir", str(testbed.settings.run_dir), "restart", "scanner")
-    after = await until_explained(testbed, lambda told: told["findings"])
+    after = await until_explained(testbed, RESOURCE, PORT, lambda told: told["findings"])
 
     [finding] = after["findings"]
     assert (before["reasons"], after["reasons"]) == (["pci-aer"], ["pci-aer"])

@@ -6,11 +6,12 @@ import shutil
 import socket
 import ssl
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from certificates import Authority
-from outside import devherd, get, supervisorctl
+from outside import devherd, get, supervisorctl, until_ready
 
 from devherd import spool
 from devherd.proto import spool_pb2
@@ -69,7 +70,7 @@ async def test_an_exporter_binds_at_the_start_and_sleeps_until_somebody_connects
     [address] = spool.read(testbed.settings.served_file, spool_pb2.Addresses).addresses
     assert (address.address, address.refusal) == (testbed.settings.listen, "")
 
-    assert (await get(testbed, "/readyz")) == (200, "ok\n")
+    await until_ready(testbed)
     await asyncio.sleep(2.5)
     assert len(exporters(testbed)) == 1
     assert not child(testbed).asleep
@@ -144,6 +145,8 @@ async def test_a_sleeping_exporter_serves_tls_with_the_files_of_the_moment_in_wh
 async def test_many_who_connect_at_once_to_a_sleeping_exporter_are_all_answered(testbed):
     """They wait in the kernel until the process is there."""
     await asleep(testbed)
+    states = partial(spool.read_all, testbed.settings.state_directory, spool_pb2.ResourceState)
+    await testbed.until(lambda: [state.registered for _, state in states()] == [True], "/readyz can say so")
     answers = await asyncio.gather(*(get(testbed, path) for path in ("/healthz", "/readyz", "/metrics") * 10))
     assert [status for status, _ in answers] == [200] * 30
 
@@ -253,7 +256,7 @@ async def test_the_next_instance_gets_the_address_of_an_exporter_that_sleeps(tes
 
     serving = f"exporter: serving http://{testbed.settings.listen}"
     await testbed.until(lambda: serving in testbed.log.partition("taking over after ")[2], "it serves")
-    assert (await get(testbed, "/readyz")) == (200, "ok\n")
+    await until_ready(testbed)
 
 
 @pytest.mark.on("generic", {"simulated": [{"name": NAME, "count": 2}]})
@@ -285,7 +288,7 @@ async def test_without_an_address_there_is_no_exporter_and_a_reload_brings_and_e
     testbed.configure({**config, "listen": settings.listen})
     await supervisorctl(testbed, "reload")
     await asleep(testbed)
-    assert (await get(testbed, "/readyz")) == (200, "ok\n")
+    await until_ready(testbed)
     status = await asyncio.to_thread(devherd, "status", *where)
     assert f"HTTP on {settings.listen}" in status.stdout
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest_asyncio
-from outside import devherd
+from outside import devherd, until_explained
 
 from devherd import spool
 from devherd_sim.node.presets import preset
@@ -40,11 +40,6 @@ async def settled(testbed, count: int) -> None:
     await testbed.kubelet.until_allocatable(RESOURCE, count, within=30)
 
 
-async def explained(testbed) -> dict:
-    options = ("--run-dir", str(testbed.settings.run_dir), "--output", "json")
-    return json.loads((await asyncio.to_thread(devherd, "explain", *options, RESOURCE, PORT)).stdout)
-
-
 async def asked(testbed, *words: str) -> str:
     done = await asyncio.to_thread(devherd, *words, "--run-dir", str(testbed.settings.run_dir))
     return " ".join(done.stdout.split())
@@ -59,7 +54,7 @@ async def test_what_an_operators_file_says_is_held_against_the_devices_it_may_sp
 
     spool.replace(report, b'{"device": {"vendor": "intel-fpga"}, "reason": "burnt", "detail": "smells"}\n')
     await settled(testbed, 0)
-    told = await explained(testbed)
+    told = await until_explained(testbed, RESOURCE, PORT, lambda told: told["reasons"])
     spool.replace(report, b'{"alive": true}\n')
     await settled(testbed, 1)
 
@@ -75,9 +70,7 @@ async def test_what_a_program_said_stands_when_it_fails_and_goes_with_its_line_o
     await settled(testbed, 1)
     (testbed.directory / "lines").write_text('{"reason": "burnt"}\n')
     await settled(testbed, 0)
-    async with asyncio.timeout(60):
-        while not (told := await explained(testbed))["failed_sources"]:  # it is started again and again
-            pass
+    told = await until_explained(testbed, RESOURCE, PORT, lambda told: told["failed_sources"])
 
     testbed.configure({"health": {"poll": "100ms"}, "scan": {"period": "300ms"}})
     testbed.herd.send_signal(signal.SIGHUP)
@@ -134,7 +127,7 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     await testbed.until(lambda: "external-report: 1 finding names" in testbed.log, "it is logged")
     status, doctor = await asked(testbed, "status"), await asked(testbed, "doctor")
     told = json.loads(await asked(testbed, "status", "--output", "json"))
-    explanation = await explained(testbed)
+    explanation = await until_explained(testbed, RESOURCE, PORT)
     missing.write_text("#!/bin/sh\necho '{\"alive\": true}'\nexec sleep 600\n")
     missing.chmod(0o755)
     spool.replace(report, b'{"alive": true}\n')

@@ -1,10 +1,7 @@
 """`health.rules` in a running instance: the kubelet hears what a rule makes of a finding."""
 
-import asyncio
-import json
-
 import pytest
-from outside import devherd, supervisorctl
+from outside import supervisorctl, until_explained
 
 from devherd_sim.node import faults
 
@@ -25,8 +22,7 @@ async def test_a_rule_that_is_reloaded_judges_what_is_held_already(testbed):
     await supervisorctl(testbed, "reload")
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
 
-    words = ("explain", "--run-dir", str(testbed.settings.run_dir), "--output", "json", RESOURCE, PORT)
-    told = json.loads((await asyncio.to_thread(devherd, *words)).stdout)
+    told = await until_explained(testbed, RESOURCE, PORT, lambda told: told["warnings"])
     judged = {finding["source"]: (finding["action"], finding["rule"]) for finding in told["findings"]}
     assert (told["health"], judged["node"]) == ("Healthy", ("warn", "health.rules[0]"))
     assert "node-missing" in told["warnings"]
