@@ -173,6 +173,18 @@ def test_the_name_of_an_event_is_of_its_object_however_long(api, objects_api):
     assert (prefix, len(digits)) == ("n" * 235, 16)
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_an_event_that_the_server_refuses_for_good_does_not_hold_up_the_others(reports, objects_api, caplog, status):
+    """Defect: it was sent again for ever, and the changes after it were never told."""
+    objects_api.refusal = (status, "note: Too long")
+    reports.offer(GPU, a="xid")
+    objects_api.refusal = None
+    reports.offer(GPU, a="xid", b="off-bus")
+
+    assert told(objects_api) == [("nvidia.com/gpu: Unhealthy: b (off-bus)", 1, 0)]
+    assert f"the API server refuses an Event, which is left out: {ILL}: {status}: note: Too long" in caplog.text
+
+
 def test_a_refused_event_is_an_error(api, objects_api):
     """The caller says so, and sends it again."""
     objects_api.refusal = (403, "events is forbidden")

@@ -98,6 +98,20 @@ def test_it_is_read_less_and_less_often_while_it_cannot_be_watched(objects_api, 
     ] * 7
 
 
+def test_a_server_that_ends_each_watch_after_one_event_is_asked_each_second_at_most(watch, monkeypatch):
+    """Defect: it was asked again at once, as often as it answered."""
+    event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
+    waits = []
+    monkeypatch.setattr(watch._api, "watch", lambda *_, **__: iter([event]))
+    monkeypatch.setattr("devherd.kubernetes.node_watch.time.sleep", waits.append)
+    monkeypatch.setattr("devherd.kubernetes.node_watch.time.monotonic", lambda: 1000.0)
+
+    watch.follow()
+    watch.follow()
+
+    assert waits == [1, 1]
+
+
 def stop(waits: list[float]) -> None:
     if len(waits) == 7:
         raise StopIteration

@@ -27,12 +27,6 @@ def child(testbed):
     return testbed.children().get("exporter", spool_pb2.Child())
 
 
-async def asleep(testbed):
-    """Wait until it sleeps."""
-    await testbed.kubelet.until_allocatable(NAME, 2)
-    await testbed.until(lambda: child(testbed).asleep, "the exporter sleeps")
-
-
 def exporters(testbed):
     """The supervisor's children that are exporters."""
     pids = Path(f"/proc/{testbed.herd.pid}/task/{testbed.herd.pid}/children").read_text().split()
@@ -42,6 +36,12 @@ def exporters(testbed):
             if b"devherd: exporter" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
+
+
+async def asleep(testbed):
+    """Wait until it sleeps; one that has just been woken may be called asleep still."""
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    await testbed.until(lambda: child(testbed).asleep and not exporters(testbed), "the exporter sleeps")
 
 
 @asleep_soon

@@ -1,6 +1,7 @@
 """Sends Events with the limits of client-go's recorder, and counts those that repeat in one Event."""
 
 import http
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -9,6 +10,8 @@ from typing import Any
 
 from devherd.kubernetes.api import Api, ApiError, Json, RateLimit
 
+log = logging.getLogger(__name__)
+
 BURST, REFILL_SECONDS = 25, 300.0
 """Events about one object: so many at once, then one in this time.
 
@@ -16,6 +19,12 @@ BURST, REFILL_SECONDS = 25, 300.0
 """
 LIFETIME_SECONDS = 3600.0
 """The API server removes an Event after this time (`--event-ttl`): a later one is the first again."""
+_REFUSED_FOR_GOOD = {
+    http.HTTPStatus.BAD_REQUEST,
+    http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    http.HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+"""It is for the Event itself that the server refuses it: the next attempt would end in the same way."""
 _MOST_REMEMBERED = 1024
 _LONGEST_PREFIX = 253 - 17
 """A name has 253 characters at most; a dot and 16 digits follow."""
@@ -50,12 +59,24 @@ class EventSeries:
     def send(self, event: Json, what: Hashable, times: int = 1) -> bool:
         """Send an Event; returns False if the limit does not allow it. Raises ApiError: send it again later.
 
+        One that the server refuses for what is in it is logged and left out, so that others go on.
         One with the same `what` about the same object adds `times` to the count of the first. An Event that got no
         answer is sent again under the same name, so that the server has it once.
         """
         limit = self._limit(event)
         if limit.wait_seconds() > 0:
             return False
+        try:
+            self._count_or_create(event, what, times)
+        except ApiError as error:
+            if error.status not in _REFUSED_FOR_GOOD:
+                raise
+            log.warning("the API server refuses an Event, which is left out: %s: %s", event["message"], error)
+        else:
+            limit.allows()
+        return True
+
+    def _count_or_create(self, event: Json, what: Hashable, times: int) -> None:
         key = (_object_of(event), event["reason"], what)
         series = self._series.get(key) or self._new(event)
         if series.count and time.monotonic() - series.sent_at >= LIFETIME_SECONDS:
@@ -67,10 +88,8 @@ class EventSeries:
             if series.count:  # the server has removed it, or does not let it be changed
                 self._series[key] = series = self._new(event)
             self._create(event, series, times)
-        limit.allows()
         series.count += times
         series.sent_at = time.monotonic()
-        return True
 
     def _has_counted(self, event: Json, series: _Series, times: int) -> bool:
         changed = {"message": event["message"], **_counted(series.count + times, self._clock())}

@@ -19,6 +19,7 @@ SILENCE_SECONDS = 75.0
 _WATCH_SECONDS = 300, 600
 """After a time between these the server ends a watch, as with those of client-go."""
 _SHORTEST_SECONDS = 1.0
+"""A watch that the server ends sooner is not followed by another at once."""
 _FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
 _JITTER = 0.9
 
@@ -89,8 +90,10 @@ class NodeWatch(threading.Thread):
             self._version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
                 self._take(event["object"] if event["type"] != "DELETED" else None)
-        if not has_events and time.monotonic() - began < _SHORTEST_SECONDS:
+        left = _SHORTEST_SECONDS - (time.monotonic() - began)
+        if left > 0 and not has_events:
             raise ApiError(0, "the watch ended at once")
+        time.sleep(max(left, 0))
 
     def _path(self) -> str:
         query = {
