@@ -39,6 +39,14 @@ def test_an_instance_whose_scanner_beats_is_alive(instance):
     assert instance.ask("/healthz")[::2] == (200, "ok\n")
 
 
+def test_an_exporter_that_answers_runs_though_the_supervisor_has_not_written_that_yet(instance):
+    """Defect: the scrape that had woken it could say that it was not up, on a busy machine."""
+    instance.start()
+    instance.put_children(SCANNER, Child(name="exporter", heartbeat_slot=1, pid=2, state="STARTING"))
+
+    assert 'devherd_child_up{child="exporter"} 1.0' in instance.ask("/metrics")[2]
+
+
 def test_an_instance_without_children_file_is_not_alive(instance):
     """Nothing is known of a supervisor that has written nothing."""
     instance.start()

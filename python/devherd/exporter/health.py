@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from devherd.instance.read import RUNNING, SUPERVISOR, Herd
+from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, Herd
 from devherd.process import SILENCE_LIMIT_SECONDS
 
 NO_SIGN_OF_LIFE = f"no heartbeat for more than {SILENCE_LIMIT_SECONDS:.0f} s"
@@ -19,7 +19,7 @@ def reasons_not_alive(herd: Herd) -> Iterator[str]:
     elif SUPERVISOR in herd.silent:
         yield f"supervisor: {NO_SIGN_OF_LIFE}; children that end are not replaced"
     scanner = herd.children.get("scanner")
-    if scanner is None or scanner.state not in {RUNNING, "STARTING"}:
+    if scanner is None or scanner.state not in {RUNNING, STARTING}:
         yield f"scanner: {scanner.state if scanner else 'not started'}"
         return
     if scanner.name in herd.silent:

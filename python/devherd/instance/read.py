@@ -22,7 +22,7 @@ from devherd.settings import Settings
 from devherd.spool import listed
 from devherd.text import duration
 
-RUNNING, STOPPED = "RUNNING", "STOPPED"
+RUNNING, STARTING, STOPPED = "RUNNING", "STARTING", "STOPPED"
 SUPERVISOR = "supervisor"
 LONG_STANDBY_SECONDS = 600.0
 """A roll-out is over by then: an instance that still stands by was started by mistake."""
@@ -98,7 +98,7 @@ class Herd(Record):
         if self.instance and not self.instance.listen:
             return ()  # what a file says is of an exporter that has ended
         exporter = self.children.get("exporter")
-        if exporter is None or exporter.state in {RUNNING, "STARTING"}:
+        if exporter is None or exporter.state in {RUNNING, STARTING}:
             return self.served
         configured = self.instance.listen.split(",") if self.instance and self.instance.listen else ()
         cure = "devherd ctl start exporter" if exporter.state == STOPPED else "devherd ctl tail exporter"
@@ -190,6 +190,7 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     if heartbeats is None:
         heartbeats = heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor)
+    _count_first_beats(children, heartbeats)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
@@ -244,6 +245,16 @@ def full_directory(settings: Settings) -> Path | None:
     return settings.run_dir if place.f_bavail * place.f_frsize < FULL_BYTES else None
 
 
+def _count_first_beats(children: spool_pb2.Children, heartbeats: Heartbeat | None) -> None:
+    """A child that has beaten is RUNNING, though the supervisor may not have written that yet.
+
+    An exporter that a scrape has woken would call itself not up otherwise.
+    """
+    for child in children.children:
+        if heartbeats and child.state == STARTING and heartbeats.last_beat(child.heartbeat_slot):
+            child.state = RUNNING
+
+
 def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:
     """The running processes whose last heartbeat is older than SILENCE_LIMIT_SECONDS."""
     slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING and not child.asleep}
@@ -263,6 +274,7 @@ def read_children(settings: Settings, heartbeats: Heartbeat | None = None, befor
             raise
         herd = before
     else:
+        _count_first_beats(read, heartbeats)
         herd = Herd(children={child.name: child for child in read.children}, supervisor_pid=read.supervisor_pid)
     silent = silent_processes(herd.children.values(), heartbeats) if heartbeats else frozenset()
     return herd.but(silent=silent)

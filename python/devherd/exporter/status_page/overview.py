@@ -8,7 +8,7 @@ from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
 from devherd.instance.files import refusal_of
 from devherd.instance.inventory_json import is_ill
-from devherd.instance.read import RUNNING, Herd
+from devherd.instance.read import RUNNING, STARTING, Herd
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import number_of_ids, size_of
 
@@ -99,7 +99,7 @@ def troubles_of_the_instance(herd: Herd) -> Sequence[Trouble]:
 
 def is_failing(child: spool_pb2.Child) -> bool:
     """True if a process neither runs nor starts."""
-    return child.state not in {RUNNING, "STARTING"}
+    return child.state not in {RUNNING, STARTING}
 
 
 def _of_the_node(herd: Herd) -> Iterator[Trouble]:
