@@ -333,5 +333,5 @@ async def test_nobody_who_connects_is_refused_while_the_exporter_is_replaced_in_
     while not is_replaced():
         answers.append(await get(testbed, "/healthz"))
     answers.append(await get(testbed, "/healthz"))
-    assert {*answers} == {(200, "ok\n")}
+    assert {*answers} == {(200, "ok\n")}, testbed.log
     assert "exporter: ended for a fresh sandbox" in testbed.log
