@@ -275,7 +275,7 @@ class Connections:
                 known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
-            if ended.endswith(CONNECTION_LOST):
+            if CONNECTION_LOST in ended:
                 await endpoint.broken_calls_ended()
         finally:
             self.live.remove(endpoint)

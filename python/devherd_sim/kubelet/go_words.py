@@ -8,7 +8,8 @@ import re
 import grpc
 
 CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
-CONNECTION_LOST = "error reading from server: EOF"
+CONNECTION_LOST = "error reading from server: "
+"""EOF, or a reset if the plugin had not read all when it died."""
 
 
 def text(error: grpc.aio.AioRpcError) -> str:
@@ -23,7 +24,11 @@ def text(error: grpc.aio.AioRpcError) -> str:
 
 _OF_PYTHON = (
     (re.compile(r"Deadline Exceeded"), "context deadline exceeded"),
-    (re.compile(r"Stream removed \(Socket closed\)"), CONNECTION_LOST),
+    (re.compile(r"Stream removed \(Socket closed\)"), f"{CONNECTION_LOST}EOF"),
+    (
+        re.compile(r"Stream removed \(recvmsg:Connection reset by peer \(104\)\)"),
+        f"{CONNECTION_LOST}connection reset by peer",
+    ),
     (
         re.compile(r"Stream removed \(CLIENT: Received message larger than max (\(.*\))\)"),
         r"grpc: received message larger than max \1",
