@@ -113,6 +113,7 @@ def test_a_restart_writes_nothing_where_nothing_has_changed(client):
     client.until(lambda: status(client) == "True", "it is set")
     before, writes = client.server.conditions()[CONDITION], len(client.server.writes)
     client.stop()
+    client.server.end_watches()
     client.start()
     client.offer("example.com/more", d="")
     client.until(lambda: client.server.watches == 1 and client.server.reads == 2, "it has seen the node")
