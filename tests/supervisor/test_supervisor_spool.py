@@ -124,11 +124,13 @@ async def test_more_resources_than_inotify_instances_leave_half_of_them_to_other
         await testbed.until(testbed.runs, "all run")
         watching = [child for child in testbed.children().values() if _has_inotify(child.pid)]
         assert 3 <= len(watching) <= 8
+        cure = "raise fs.inotify.max_user_instances"
         testbed.configure(config(2))
         testbed.herd.send_signal(signal.SIGHUP)
         for name in names:
             await testbed.kubelet.until_allocatable(name, 2)
-        assert testbed.log.count("raise fs.inotify.max_user_instances") == 1
+        await testbed.until(lambda: cure in testbed.log, "it is said")
+        assert testbed.log.count(cure) == 1
 
 
 def _has_inotify(pid):

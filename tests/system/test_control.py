@@ -129,7 +129,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     await until_page(testbed, "/metrics", lambda _, page: "devherd_config_last_reload_successful 1.0" in page)
     doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
     warning = f"{testbed.settings.config_path}:1:120: resources[0].match.vendor_id: {doubt}"
-    assert warning in testbed.log
+    await testbed.until(lambda: warning in testbed.log, "it is said")
     idle = "resources[1]: matches no device of this node, which has"
     await testbed.until(lambda: idle in testbed.log, "a rule without a device is said")
     await until_page(testbed, "/metrics", lambda _, page: "devherd_config_warnings 2.0" in page)

@@ -133,7 +133,11 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     spool.replace(report, b'{"alive": true}\n')
     await testbed.until(lambda: "external-fans: it checks devices again" in testbed.log, "it is logged", timeout=120)
     await testbed.until(lambda: "external-report: nothing is wrong" in testbed.log, "it is logged")
-    events = await asked(testbed, "events", "--kind", "problem")
+    last = ("external-fans: it checks devices again", "external-report: nothing")
+    events = ""
+    async with asyncio.timeout(60):
+        while not all(words in events for words in last):
+            events = await asked(testbed, "events", "--kind", "problem")
 
     for shown in (status, doctor):
         assert f"source external-fans cannot check devices: {cannot}" in shown

@@ -54,7 +54,7 @@ async def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(te
 
     await testbed.kubelet.until_allocatable(NAME, 2, within=30)
     assert testbed.kubelet.devices(NAME) == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
-    assert "the kubelet has lost our devices" in testbed.log
+    await testbed.until(lambda: "the kubelet has lost our devices" in testbed.log, "it is said")
 
 
 @pytest.mark.on("generic", CONFIG)
