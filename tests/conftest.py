@@ -1,5 +1,6 @@
 """What all test folders share: other people's programs that some tests run, and the place of temporary files."""
 
+import os
 import shutil
 import tempfile
 from functools import cache
@@ -24,6 +25,15 @@ HELM_AND_KUBECTL = GoProgram(Path(__file__).parent / "deploy/programs", "helm_an
 settings.register_profile("devherd", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("random" if IS_RANDOM else "devherd")
+
+
+def kill(pid, number, kill=os.kill):
+    """As `os.kill`, but not of 0, which is the tests themselves: the id of a child that has no process just now."""
+    assert pid != 0, "the process to be signalled does not run"
+    kill(pid, number)
+
+
+os.kill = kill
 
 tempfile.tempdir = str(scratch.place())  # also where pytest puts what tmp_path names
 

@@ -120,15 +120,22 @@ class Testbed:
     async def child(self, name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier.
 
-        The exporter, which sleeps where nobody connects, is asked and so stays awake.
+        Its process exists: a report that is old may name one that has ended, or none. The exporter, which sleeps where
+        nobody connects, is asked and so stays awake.
         """
         await self.until(lambda: self.runs(name), f"{name} runs")
         if name == "exporter":
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await self._exporter_answers():  # noqa: ASYNC110 - nothing tells when it does
                     await asyncio.sleep(0.01)
-            await self.until(lambda: self.runs(name) and self.children()[name].pid, "the exporter is awake")
-        return self.children()[name]
+        found: list[spool_pb2.Child] = []
+
+        def has_process() -> bool:
+            found[:] = [child for child in self.children().values() if child.name == name and child.state == "RUNNING"]
+            return any(child.pid and Path(f"/proc/{child.pid}").exists() for child in found)
+
+        await self.until(has_process, f"{name} has a process")
+        return found[0]
 
     async def _exporter_answers(self) -> bool:
         host, _, port = self.settings.listen.rpartition(":")

@@ -57,8 +57,7 @@ async def test_daemons_of_a_program_end_with_the_process_of_its_source_also_by_s
     async with testbed:
         await testbed.until(lambda: len(running(*durations)) == 2, "the daemons run")
         before = running(*durations)
-        await testbed.until(lambda: SOURCE in testbed.children(), "the supervisor has told of it")
-        os.kill(testbed.children()[SOURCE].pid, signal.SIGKILL)
+        os.kill((await testbed.child(SOURCE)).pid, signal.SIGKILL)
         await testbed.until(lambda: len(set(running(*durations)) - set(before)) == 2, "the next ones run")
         await testbed.until(lambda: not set(running(*durations)) & set(before), "these are ended")
         after = running(*durations)

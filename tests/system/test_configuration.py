@@ -61,8 +61,7 @@ async def running(testbed, resource="example.com_a"):
     """The process ids of the scanner, the exporter and the only resource child, once they are all the children."""
     names = {"scanner", "exporter", f"resource:{resource}"}
     await testbed.until(lambda: testbed.children().keys() == names and testbed.runs(), "every child runs")
-    await testbed.child("exporter")
-    return {name: child.pid for name, child in testbed.children().items()}
+    return {name: (await testbed.child(name)).pid for name in names}
 
 
 async def imported(testbed, pid):
