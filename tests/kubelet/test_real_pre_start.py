@@ -82,10 +82,16 @@ def children(herd_node):
     return {child.name for child in spool.read(herd_node.directory / "run/children.pb", spool_pb2.Children).children}
 
 
-def is_looked_at(herd_node):
-    """Whether process pre-start has a process of its own for a start."""
+def pid_of_pre_start(herd_node):
+    """0 while the supervisor has told of none, or of one that has ended."""
     known = spool.read(herd_node.directory / "run/children.pb", spool_pb2.Children).children
     [pid] = [child.pid for child in known if child.name == "pre-start"]
+    return pid if Path(f"/proc/{pid}").exists() else 0
+
+
+def is_looked_at(herd_node):
+    """Whether process pre-start has a process of its own for a start."""
+    pid = pid_of_pre_start(herd_node)
     return pid and Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
@@ -166,11 +172,7 @@ def test_what_a_program_has_started_ends_also_when_its_process_is_killed(herd_no
     start(herd_node, levers(program=command, timeout="20s"))
     answer = herd_node.kubelet.send("admit", pod=pod("a", {LEVER: 1}))
     eventually(left.exists)
-    found = {
-        child.name: child.pid
-        for child in spool.read(herd_node.directory / "run/children.pb", spool_pb2.Children).children
-    }
-    os.kill(found["pre-start"], signal.SIGKILL)
+    os.kill(eventually(lambda: pid_of_pre_start(herd_node)), signal.SIGKILL)
     assert "process pre-start cannot be asked" in answer.result(30)["containers"]["main"]["error"]
     eventually(lambda: not Path(f"/proc/{left.read_text().strip()}").exists())
     program("exit 0")
@@ -257,11 +259,9 @@ def test_it_ends_at_once_when_it_is_told_to_while_starts_are_being_answered(herd
     assert herd_node.kubelet.admit(pod("a", {LEVER: 1})).main.error == ""
     for _ in range(4):
         answers = [herd_node.kubelet.send("run", pod=pod("a", {LEVER: 1})) for _ in range(3)]
-        file = herd_node.directory / "run/children.pb"
-        found = {child.name: child.pid for child in spool.read(file, spool_pb2.Children).children}
-        if found["pre-start"]:
-            os.kill(found["pre-start"], signal.SIGTERM)
-            eventually(lambda pid=found["pre-start"]: not Path(f"/proc/{pid}").exists(), 4)
+        pid = eventually(lambda: pid_of_pre_start(herd_node))
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda pid=pid: not Path(f"/proc/{pid}").exists(), 4)
         for answer in answers:
             answer.result(30)
     assert "did not stop" not in herd_node.log

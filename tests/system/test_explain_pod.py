@@ -31,11 +31,11 @@ async def text_and_code(testbed, *words: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-async def until_event(testbed, words: str) -> history.Event:
-    """The latest event of an allocation whose message has these words."""
+async def until_event(testbed, words: str, kind: str = "allocation") -> history.Event:
+    """The latest event of this kind whose message has these words."""
 
     def found() -> list[history.Event]:
-        events = history.events(testbed.settings.run_dir, kinds=["allocation"])
+        events = history.events(testbed.settings.run_dir, kinds=[kind])
         return [event for event in events if words in event.message]
 
     await testbed.until(found, words)
@@ -53,6 +53,7 @@ async def test_a_pods_killer_is_named_after_the_pod_has_gone(testbed):
 
     faults.inject(testbed.node, "xid", holding["devices"][0]["pci_address"])
     await until_event(testbed, "Unhealthy (xid) while held by pod default/train, container main")
+    await until_event(testbed, "GPU has fallen off the bus", "verdict")
     ill_code, ill = await explained(testbed, "default/train")
     testbed.kubelet.free("train")
     gone_code, gone = await explained(testbed, "default/train")
@@ -84,6 +85,7 @@ async def test_a_resource_and_a_pod_say_why_there_is_no_device_and_nothing_says_
     full_code, full = await explained(testbed, GPU)
     faults.inject(testbed.node, "xid", (await explained(testbed, full["holders"][0]["device"]))[1]["pci_address"])
     await until_event(testbed, "while held by pod default/greedy")
+    await until_event(testbed, "GPU has fallen off the bus", "verdict")
     ill_code, ill = await explained(testbed, GPU)
     worst_code, worst = await text_and_code(testbed)
     unknown_code, unknown = await explained(testbed, "default/later")

@@ -6,7 +6,7 @@ import shutil
 import uuid
 
 import pytest
-from outside import devherd, get
+from outside import devherd, get, until_page
 
 from devherd import spool
 from devherd.proto import health_pb2
@@ -77,7 +77,8 @@ async def lose(bed):
 
 
 async def is_red(bed, gpu):
-    """Whether everything that shows the node shows the lost device."""
+    """Whether everything that shows the node shows the lost device, once the exporter serves."""
+    await until_page(bed, "/healthz", lambda status, _: status == 200)
     status = await command(bed, "status", "--fail-on-problem", code=1)
     told = json.loads(await command(bed, "status", "--output", "json"))["lost"]
     _, metrics = await get(bed, "/metrics")
