@@ -8,14 +8,7 @@ from pathlib import Path
 
 from devherd_sim.demo import PORT
 
-WRITES_THE_OFFERS_LATE = """
-import os, time
-def rename(source, target, rename=os.rename):
-    if str(target).endswith("/offers.pb"):
-        time.sleep(0.5)
-    rename(source, target)
-os.rename = rename
-"""
+LATE_WRITES = Path(__file__).parents[1] / "late_writes"
 
 
 def test_the_demo_plays_every_act_and_leaves_nothing_behind():
@@ -33,11 +26,10 @@ def test_the_demo_plays_every_act_and_leaves_nothing_behind():
     assert list(Path("/tmp").glob(f"devherd-demo-{played.pid}-*")) == []
 
 
-def test_the_demo_names_the_reason_where_the_kubelet_knows_it_before_the_offers_do(tmp_path):
+def test_the_demo_names_the_reason_where_the_kubelet_knows_it_before_the_offers_do():
     """What a child reads is written first; on a busy machine the demo said `Unhealthy` without a reason."""
-    (tmp_path / "sitecustomize.py").write_text(WRITES_THE_OFFERS_LATE)
     command = [sys.executable, "-m", "devherd", "demo"]
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    env = os.environ | {"PYTHONPATH": str(LATE_WRITES), "DEVHERD_TEST_LATE": "*/offers.pb"}
 
     printed = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
 
