@@ -207,15 +207,12 @@ class Demo:
 
     async def _reasons(self, resource: str) -> list[str]:
         """The reasons of its devices. The offers are written after what its child reads: the kubelet may know first."""
-        reasons: list[str] = []
 
-        def are_there() -> bool:
+        def offered() -> list[str]:
             offers = (offer for offer in self._resources() if offer.name == resource)
-            reasons[:] = [reason for offer in offers for device in offer.devices for reason in device.reasons]
-            return bool(reasons)
+            return [reason for offer in offers for device in offer.devices for reason in device.reasons]
 
-        await self._testbed.until(are_there, f"the reasons of {resource} in the offers", WITHIN_SECONDS)
-        return reasons
+        return await self._testbed.until(offered, f"the reasons of {resource} in the offers", WITHIN_SECONDS)
 
     def _show_resources(self) -> None:
         table = Table(box=None, padding=(0, 2, 0, 4))

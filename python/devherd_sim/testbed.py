@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from devherd import spool
 from devherd.proto import spool_pb2
@@ -28,6 +28,8 @@ from devherd_sim.node.spec import NodeSpec
 STOP_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 """Against hanging alone: a busy machine takes its time."""
+
+Value = TypeVar("Value")
 
 
 class Testbed:
@@ -128,14 +130,13 @@ class Testbed:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await self._exporter_answers():  # noqa: ASYNC110 - nothing tells when it does
                     await asyncio.sleep(0.01)
-        found: list[spool_pb2.Child] = []
 
-        def has_process() -> bool:
-            found[:] = [child for child in self.children().values() if child.name == name and child.state == "RUNNING"]
-            return any(child.pid and Path(f"/proc/{child.pid}").exists() for child in found)
+        def with_process() -> spool_pb2.Child | None:
+            child = self.children().get(name)
+            has_process = child is not None and child.pid and Path(f"/proc/{child.pid}").exists()
+            return child if has_process and self.runs(name) else None
 
-        await self.until(has_process, f"{name} has a process")
-        return found[0]
+        return await self.until(with_process, f"{name} has a process")
 
     async def _exporter_answers(self) -> bool:
         host, _, port = self.settings.listen.rpartition(":")
@@ -152,13 +153,19 @@ class Testbed:
         """Wait until the supervisor reports the child of a resource as RUNNING and return it."""
         return await self.child(f"resource:{spool.key_of(resource_name)}")
 
-    async def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE_SECONDS) -> None:  # noqa: ASYNC109
-        """Poll a condition every millisecond until it is true. Raises TimeoutError after `timeout` seconds."""
+    async def until(
+        self,
+        condition: Callable[[], Value | None],
+        what: str,
+        timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109
+    ) -> Value:
+        """Poll a condition every millisecond until it is true, and return its value. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
-        while not condition():
+        while not (value := condition()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {timeout} s; the herd's log ends in\n{self.log[-2000:]}")
             await asyncio.sleep(0.001)
+        return value
 
 
 _RESERVED: list[socket.socket] = []

@@ -38,8 +38,7 @@ async def until_event(testbed, words: str, kind: str = "allocation") -> history.
         events = history.events(testbed.settings.run_dir, kinds=[kind])
         return [event for event in events if words in event.message]
 
-    await testbed.until(found, words)
-    return found()[-1]
+    return (await testbed.until(found, words))[-1]
 
 
 @pytest.mark.on("nvidia-8", QUICK)

@@ -250,8 +250,10 @@ def _count_first_beats(children: spool_pb2.Children, heartbeats: Heartbeat | Non
 
     An exporter that a scrape has woken would call itself not up otherwise.
     """
+    if heartbeats is None:
+        return
     for child in children.children:
-        if heartbeats and child.state == STARTING and heartbeats.last_beat(child.heartbeat_slot):
+        if child.state == STARTING and heartbeats.last_beat(child.heartbeat_slot):
             child.state = RUNNING
 
 

@@ -24,7 +24,8 @@ _REFUSED_FOR_GOOD = {
     http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     http.HTTPStatus.UNPROCESSABLE_ENTITY,
 }
-"""It is for the Event itself that the server refuses it: the next attempt would end in the same way."""
+"""The server refuses what is in the Event, as it would the next time. After other refusals it is sent again: a right
+may have been granted. client-go sends none again that the server refuses (`recordEvent`, tools/record/event.go)."""
 _MOST_REMEMBERED = 1024
 _LONGEST_PREFIX = 253 - 17
 """A name has 253 characters at most; a dot and 16 digits follow."""
