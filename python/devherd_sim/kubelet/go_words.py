@@ -9,7 +9,7 @@ import grpc
 
 CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
 CONNECTION_LOST = "error reading from server: "
-"""EOF, or a reset if the plugin had not read all when it died."""
+"""EOF, or a reset if the plugin had not read all when it died. Kubelets up to 1.36 name the socket before a reset."""
 
 
 def text(error: grpc.aio.AioRpcError) -> str:
