@@ -4,6 +4,7 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count, repeat
 from typing import get_args
@@ -79,7 +80,7 @@ def _with_a_device_that_changes(herd: Herd) -> Iterator[Herd]:
     """The same devices as they are read again after one has become Unhealthy or Healthy."""
     versions = [bytes(_changed(herd, reasons).SerializeToString(deterministic=True)) for reasons in (["xid"], [])]
     for version in count(2):
-        yield herd.but(resources=[spool_pb2.Offer.FromString(versions[version % 2])], version=version)
+        yield replace(herd, resources=[spool_pb2.Offer.FromString(versions[version % 2])], version=version)
 
 
 def _changed(herd: Herd, reasons: list[str]) -> spool_pb2.Offer:

@@ -1,7 +1,7 @@
 """Writes what follows from the models of the configuration: `make models`.
 
-`devherd/config/sections.py` has a record for each section of the configuration in force, with the keys and defaults
-of the model, and without pydantic. The settings of `rust/tests/settings` are the defaults as the scan core gets them.
+`devherd/config/sections.py` has a dataclass for each section of the configuration in force, with the keys and
+defaults of the model, and without pydantic. The settings of `rust/tests/settings` are the defaults as the scan core gets them.
 """
 
 import inspect
@@ -27,10 +27,9 @@ HEAD = '''\
 Generated from them by `make models`: python/generate.py.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-from devherd.records import Record, field
 '''
 ALIASES = {
     value: name
@@ -65,7 +64,8 @@ def _add(section: type[BaseModel], classes: dict[type[BaseModel], str]) -> None:
         for inner in _sections_in(kind):
             _add(inner, classes)
     lines = [
-        f"class {section.__name__}({base.__name__ if base else 'Record'}, kw_only=True):",
+        "@dataclass(frozen=True, slots=True, kw_only=True)",
+        f"class {section.__name__}{f'({base.__name__})' if base else ''}:",
         f'    """`{section.__name__}` of {section.__module__.rpartition(".")[2]}.py."""',
         *(f"    {name}: {_shown(kind)}{default}" for name, kind, default in keys),
     ]
@@ -115,9 +115,9 @@ def _literal(kind: Any) -> str:
 
 def _default(value: Any) -> str:
     if isinstance(value, BaseModel):
-        return f"field(factory={type(value).__name__})"
+        return f"field(default_factory={type(value).__name__})"
     if isinstance(value, list | dict):
-        return f"field(factory={type(value).__name__ if not value else f'lambda: {value!r}'})"
+        return f"field(default_factory={type(value).__name__ if not value else f'lambda: {value!r}'})"
     return f'Path("{value}")' if isinstance(value, Path) else repr(value)
 
 

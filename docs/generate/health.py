@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tables import table
@@ -166,7 +167,7 @@ def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]
     for meanings in alike.values():
         thresholds = dict.fromkeys(meaning.threshold for meaning in meanings.values())
         values = sorted(meanings, key=int) if all(value.isdigit() for value in meanings) else list(meanings)
-        yield ", ".join(values), next(iter(meanings.values())).but(threshold="; ".join(thresholds))
+        yield ", ".join(values), replace(next(iter(meanings.values())), threshold="; ".join(thresholds))
 
 
 def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:

@@ -3,10 +3,10 @@
 The supervisor uses it once a second; it imports nothing that the supervisor does not need.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from devherd.errors import UsageError
-from devherd.records import Record
 
 DEFAULT_LABEL = "nvidia.com/device-plugin.config"
 """The label key of NVIDIA's device plugin, which many nodes already have."""
@@ -16,7 +16,8 @@ _SUFFIXES = ("", ".yaml", ".yml")
 _LISTED = 10
 
 
-class Configurations(Record):
+@dataclass(frozen=True, slots=True)
+class Configurations:
     """The directory, the label's key, and the name used if the node has no such label."""
 
     directory: Path

@@ -5,16 +5,17 @@ A process keeps its values in its state file, and its successor continues from t
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 from devherd.proto import spool_pb2
-from devherd.records import Record
 
 FOR_A_RESOURCE = ("resource_name",)
 FOR_A_DEVICE = ("resource_name", "device_id")
 _CALL_SECONDS = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-class Counter(Record):
+@dataclass(frozen=True, slots=True)
+class Counter:
     """A number that only grows. `name` has no `_total`, which Prometheus adds."""
 
     name: str
@@ -24,7 +25,8 @@ class Counter(Record):
     """True if every process counts the same events: the node's value is then their maximum, not their sum."""
 
 
-class Histogram(Record):
+@dataclass(frozen=True, slots=True)
+class Histogram:
     """Observations by size; `buckets` are ascending upper bounds, followed by a bucket without a bound."""
 
     name: str

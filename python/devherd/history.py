@@ -11,11 +11,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from devherd.records import Record, field
 from devherd.spool import Identity, identity_of
 
 Kind = Literal[
@@ -47,7 +47,8 @@ Stamp = tuple[tuple[str, Identity], ...]
 """The current files by process, each with its version; changes when an event is written."""
 
 
-class Event(Record):
+@dataclass(frozen=True, slots=True)
+class Event:
     """An event. `message` is human-readable; resource and device have their own fields."""
 
     time: float
@@ -60,7 +61,7 @@ class Event(Record):
     reasons: tuple[str, ...] = ()
     process: str = ""
     """The writer: `scanner`, `supervisor`, `resource:<key>`, `operator`."""
-    details: Mapping[str, str] = field(factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)
     """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
 
 

@@ -8,8 +8,9 @@ has vanished, and keeps its facts while its card cannot be examined; meanwhile i
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from devherd import spool
 from devherd._native import Device, Fact, HostPath, Platform
@@ -31,53 +32,30 @@ Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
 
 
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A device as last seen, and its vendor's name for its resource. There may be ten thousand."""
+    """A device as last seen, and its vendor's name for its resource."""
 
-    __slots__ = ("device", "gone_since", "key", "left_out", "pci_address", "resource_name", "unseen")
-
-    def __init__(
-        self,
-        device: Device,
-        resource_name: str,
-        unseen: "NotExamined | None" = None,
-        gone_since: float | None = None,
-        left_out: str = "",
-    ) -> None:
-        self.device: Final = device
-        self.resource_name: Final = resource_name
-        self.unseen: Final = unseen
-        """Why the last scan did not examine it; None if it did."""
-        self.gone_since: Final = gone_since
-        """Monotonic second of the first scan that did not find it; None while it is found."""
-        self.left_out: Final = left_out
-        """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
-        self.key: Final[DeviceKey] = device.key  # kept: the device makes it anew each time
-        """Its key in the inventory."""
-        self.pci_address: Final = device.attribute("pci_address")
-        """Its attribute; several addresses if it has several functions."""
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Entry) and self._values == other._values)
+    device: Device
+    resource_name: str
+    unseen: "NotExamined | None" = None
+    """Why the last scan did not examine it; None if it did."""
+    gone_since: float | None = None
+    """Monotonic second of the first scan that did not find it; None while it is found."""
+    left_out: str = ""
+    """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
-        return f"Entry({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
-
-    def but(self, **changes: Any) -> "Entry":
-        """The same with other values."""
-        return Entry(**self._values | changes)
+    @property
+    def key(self) -> DeviceKey:
+        """Its key in the inventory."""
+        return self.device.key
 
     @property
-    def _values(self) -> dict[str, Any]:
-        return {
-            "device": self.device,
-            "resource_name": self.resource_name,
-            "unseen": self.unseen,
-            "gone_since": self.gone_since,
-            "left_out": self.left_out,
-        }
+    def pci_address(self) -> str | None:
+        """Its attribute; several addresses if it has several functions."""
+        return self.device.attribute("pci_address")
 
     @property
     def vendor(self) -> str:
@@ -191,7 +169,7 @@ def _entry_of(device: "Device", before: Entry | None) -> Entry | None:
 
 
 def _with_left_out(entry: Entry, why: str) -> Entry:
-    return entry if entry.left_out == why else entry.but(left_out=why)
+    return entry if entry.left_out == why else replace(entry, left_out=why)
 
 
 def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExamined]") -> Entry | None:
@@ -201,7 +179,7 @@ def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExami
         for part in (card, device_id, None):
             if (vendor, part) in unseen:
                 why = unseen[vendor, part]
-                return entry if entry.unseen == why else entry.but(unseen=why)
+                return entry if entry.unseen == why else replace(entry, unseen=why)
     return None
 
 
@@ -210,7 +188,7 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
     if now - since >= forget_after:
         return None
     is_known = entry.unseen is None and entry.gone_since == since
-    return entry if is_known else entry.but(unseen=None, gone_since=since)
+    return entry if is_known else replace(entry, unseen=None, gone_since=since)
 
 
 class DevicesFile:

@@ -5,15 +5,15 @@ proc(5), `/proc/PID/mountinfo`. The kernel marks a mount whose root was removed,
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-
-from devherd.records import Record
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # space, tab, line feed, backslash and # of a path
 _REMOVED = "//deleted"  # appended by the kernel to the path of what has no name any more (fs/d_path.c)
 
 
-class Mount(Record):
+@dataclass(frozen=True, slots=True)
+class Mount:
     """One line of the table."""
 
     point: Path

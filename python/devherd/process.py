@@ -13,10 +13,10 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from devherd.records import Record
 from devherd.settings import Settings
 
 _SLOT = struct.Struct("=dd")
@@ -173,7 +173,8 @@ class Confined(Protocol):
         """True if the child may create sockets in a directory."""
 
 
-class Child(Record):
+@dataclass(frozen=True, slots=True)
+class Child:
     """A child's name in supervisorctl (`scanner`, `exporter`, `resource:<key>`), its settings and its heartbeat."""
 
     name: str

@@ -1,11 +1,11 @@
 """Paths and the log: the options that every command and every process shares."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from devherd.configurations import Configurations
-from devherd.records import Record
 
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources are registered: by a call to the kubelet's socket, or by sockets that the kubelet finds."""
@@ -20,7 +20,8 @@ UNIX = "unix:"
 """Prefix of Unix socket paths among the addresses of `listen`."""
 
 
-class Option(Record):
+@dataclass(frozen=True, slots=True)
+class Option:
     """A common option as part of a command line: `--name METAVAR`, and its help text."""
 
     metavar: str
@@ -35,7 +36,8 @@ class Option(Record):
         return self.metavar in {"DIR", "FILE"}
 
 
-class Settings(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
 
     config_path: Path | None = None

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,9 @@ def test_a_configuration_from_a_pipe_is_not_kept_and_not_waited_for(start):
     os.mkfifo(start.file)
     config = resolve(load({**start.options, "config": None}, {}))
 
-    KeptConfig(start.options, start.environ).keep(config.but(common=config.common.but(config_path=start.file)))
+    KeptConfig(start.options, start.environ).keep(
+        replace(config, common=replace(config.common, config_path=start.file))
+    )
     assert not start.kept.exists()
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
 
 from host_faults import MOUNTS
 from matrix import row
@@ -198,7 +199,7 @@ async def register_hangs(trial: Trial) -> None:
 async def be_found(trial: Trial) -> None:
     """The herd waits in plugins_registry."""
     trial.configure(CONFIG | {"registration": "plugins_registry"})
-    trial.inside = trial.settings = trial.settings.but(registration="plugins_registry")
+    trial.inside = trial.settings = replace(trial.settings, registration="plugins_registry")
 
 
 @row("every resource is found again", registers=ALL, prepare=be_found)

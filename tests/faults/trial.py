@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -89,7 +90,7 @@ class Trial(Testbed):
         started = await super().start_herd(*more)
         if self.has_own_mounts:
             root = Path(f"/proc/{self.herd.pid}/root")
-            self.settings = self.inside.but(run_dir=root / self.inside.run_dir.relative_to("/"))
+            self.settings = replace(self.inside, run_dir=root / self.inside.run_dir.relative_to("/"))
         return started
 
     async def begin(self) -> None:

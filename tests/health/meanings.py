@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from unittest import mock
 
@@ -22,15 +23,15 @@ OF_TESTS = {
     "noted": Meaning("ignore", "it is seen"),
     "edge": Meaning("unhealthy", "it has happened", "quiet", quiet_seconds=600.0),
     "broken": UNTIL,
-    "kept-broken": UNTIL.but(hold=60.0),
+    "kept-broken": replace(UNTIL, hold=60.0),
     "worn-out": Meaning("unhealthy", "it has happened", "never"),
-    "tenacious": UNTIL.but(evidence=frozenset({Evidence.RECOVERY_NONE})),
+    "tenacious": replace(UNTIL, evidence=frozenset({Evidence.RECOVERY_NONE})),
     "code": Meaning(
         "warn",
         "it has happened",
         "quiet",
         quiet_seconds=600.0,
-        by_value={"79": UNTIL.but(threshold="off the bus")},
+        by_value={"79": replace(UNTIL, threshold="off the bus")},
     ),
 }
 

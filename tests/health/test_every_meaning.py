@@ -1,5 +1,7 @@
 """Every kind of meaning that is registered: raised, judged, and taken back by its own way, without a restart."""
 
+from dataclasses import replace
+
 import pytest
 
 from devherd._native import Evidence, Finding
@@ -28,7 +30,7 @@ def kinds() -> list[tuple[str, str, str, Meaning]]:
     found: dict[str, tuple[str, str, str, Meaning]] = {}
     for (source, reason), of_all in MEANINGS.items():
         for value, meaning in ({"": of_all} | dict(of_all.by_value)).items():
-            found.setdefault(repr(meaning.but(threshold="", by_value={})), (source, reason, value, meaning))
+            found.setdefault(repr(replace(meaning, threshold="", by_value={})), (source, reason, value, meaning))
     return list(found.values())
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ class Looking:
 
     def __init__(self, config: Config, run_dir: Path) -> None:
         run_dir.mkdir(exist_ok=True)
-        self.settings = config.settings().but(run_dir=run_dir)
+        self.settings = replace(config.settings(), run_dir=run_dir)
         self.answer_file = self.settings.nvml_answer_file
         self.scanner = native_scanner(config, self.answer_file)
         self.starts = 0

@@ -1,6 +1,6 @@
 """Devices + configuration → offers, and offers as the kubelet's device plugins hand them out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -331,7 +331,7 @@ def test_an_id_given_twice_is_advertised_once_and_told():
 
 def test_an_id_that_moved_to_another_card_is_no_duplicate():
     """The kernel gives the numbers of partitions anew: the device of that id is the one that is there."""
-    gone = entry("a", "x.com/y", "simulated").but(gone_since=1.0)
+    gone = replace(entry("a", "x.com/y", "simulated"), gone_since=1.0)
     result = built([entry("a", "x.com/y", "generic"), gone])
 
     [resource] = result.offers

@@ -1,5 +1,6 @@
 """The status page as HTML: whatever devices, pods, children and errors are called, it is shown and changes nothing."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from unittest import mock
 
@@ -143,35 +144,35 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
     [
         (WELL, "Healthy: all resources registered, 2 of 2 devices healthy"),
         (
-            WELL.but(resources=[GPU_LOST]),
+            replace(WELL, resources=[GPU_LOST]),
             (
                 "Unhealthy: all resources registered, 1 of 2 devices unhealthy"
                 "example.com/gpu: 1 of 2 devices unhealthy (off-bus)"
             ),
         ),
         (
-            WELL.but(resources=[SLOW_LINK]),
+            replace(WELL, resources=[SLOW_LINK]),
             (
                 "Warning: all resources registered, 2 of 2 devices healthy"
                 "example.com/gpu: 1 of 2 devices with a warning (link-degraded)"
             ),
         ),
         (
-            WELL.but(resources=[CORDONED]),
+            replace(WELL, resources=[CORDONED]),
             (
                 "Healthy: all resources registered, 1 of 2 devices healthy, 1 cordoned"
                 "example.com/gpu: 1 of 2 devices cordoned"
             ),
         ),
         (
-            WELL.but(states={}),
+            replace(WELL, states={}),
             (
                 "Unhealthy: 1 of 1 resources not registered, 2 of 2 devices healthy"
                 "example.com/gpu: no status from its process yet"
             ),
         ),
         (
-            WELL.but(children={"scanner": WELL.children["scanner"]}, resources=[*WELL.resources, OTHER_LOST]),
+            replace(WELL, children={"scanner": WELL.children["scanner"]}, resources=[*WELL.resources, OTHER_LOST]),
             (
                 "Unhealthy: 2 of 2 resources not registered, 1 of 3 devices unhealthy"
                 "all 2 resources: its process has not been started yet"
@@ -179,40 +180,40 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             ),
         ),
         (
-            WELL.but(children={**WELL.children, STOPPED.name: STOPPED}),
+            replace(WELL, children={**WELL.children, STOPPED.name: STOPPED}),
             (
                 "Unhealthy: 1 of 1 resources not registered, 2 of 2 devices healthy"
                 "example.com/gpu: stopped by an operator; `devherd ctl start resource:example.com_gpu`"
             ),
         ),
         (
-            WELL.but(scan=ScanSummary(problems=[Problem(error="x")])),
+            replace(WELL, scan=ScanSummary(problems=[Problem(error="x")])),
             "Warning: all resources registered, 2 of 2 devices healthy1 problem of the last scan",
         ),
         (
-            WELL.but(children={**WELL.children, "source:nvml": Child(name="source:nvml", state="FATAL")}),
+            replace(WELL, children={**WELL.children, "source:nvml": Child(name="source:nvml", state="FATAL")}),
             "Unhealthy: all resources registered, 2 of 2 devices healthysource:nvml: FATAL",
         ),
         (
-            WELL.but(configuration=REFUSED),
+            replace(WELL, configuration=REFUSED),
             (
                 "Unhealthy: all resources registered, 2 of 2 devices healthy"
                 "configuration not reloaded, the old one stays: simulatde: unknown key"
             ),
         ),
         (
-            WELL.but(served=[Address(address="[::]:80", refusal="Permission denied", cure="name another")]),
+            replace(WELL, served=[Address(address="[::]:80", refusal="Permission denied", cure="name another")]),
             (
                 "Unhealthy: all resources registered, 2 of 2 devices healthy"
                 "not serving [::]:80: Permission denied — name another"
             ),
         ),
         (
-            WELL.but(sources=[SourceState(source="nvml", failed="no library")]),
+            replace(WELL, sources=[SourceState(source="nvml", failed="no library")]),
             "Warning: all resources registered, 2 of 2 devices healthysource nvml cannot check devices: no library",
         ),
-        (WELL.but(resources=[], states={}), "Healthy: no devices"),
-        (WELL.but(resources=[], states={}, scan=None), "Warning: no devicesno scan has finished yet"),
+        (replace(WELL, resources=[], states={}), "Healthy: no devices"),
+        (replace(WELL, resources=[], states={}, scan=None), "Warning: no devicesno scan has finished yet"),
     ],
     ids=[
         "well",
@@ -240,7 +241,7 @@ def test_the_head_says_which_instance_runs_and_since_when():
     """An operator asks that first: there was no uptime, no age of the scan, no configuration."""
     configuration = Configuration(loaded_timestamp_seconds=1_000_000_060)
     page = page_of(
-        WELL.but(instance=INSTANCE, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
+        replace(WELL, instance=INSTANCE, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
     )
     said = "".join(page.texts).partition("Version")[2].partition("As of ")[0]
     assert said.strip() == (
@@ -253,7 +254,7 @@ def test_the_head_says_which_instance_runs_and_since_when():
 def test_a_note_of_the_last_scan_is_shown_and_makes_nothing_unhealthy():
     """Notes were in the JSON and in `devherd status` alone."""
     notice = Problem(vendor="nvidia", path="/proc/driver/nvidia/capabilities", error="6 MIG devices left out: <cure>")
-    page = page_of(WELL.but(scan=ScanSummary(notices=[notice])))
+    page = page_of(replace(WELL, scan=ScanSummary(notices=[notice])))
     assert page.of_sections["verdict"].strip() == "Healthy: all resources registered, 2 of 2 devices healthy"
     assert (
         page.of_sections["notes"].split() == f"Notes {notice.path}: {notice.error}".replace("Notes /", "Notes/").split()
@@ -277,7 +278,7 @@ def test_recent_events_are_newest_first_with_links_to_their_devices():
 
 def test_the_devices_of_a_resource_that_nobody_serves_are_not_green():
     """They were, when its process had been stopped."""
-    served, unserved = page_of(WELL), page_of(WELL.but(states={}))
+    served, unserved = page_of(WELL), page_of(replace(WELL, states={}))
     assert "2 of 2 healthy" in served.of_sections["example.com/gpu"]
     assert ("span", [("class", "good")]) in served.tags
     assert ("span", [("class", "off")]) in unserved.tags
@@ -303,7 +304,7 @@ def test_every_finding_is_shown_with_its_evidence():
     over = Held(source="kernel-log", reason="pci-aer", is_over=True, count=1)
     verdict = Verdict(vendor="v", card="c", device="0", held=[held, warned, over])
     lost = Device(id="0", vendor="v", card="c", reasons=["xid"])
-    herd = WELL.but(resources=[Offer(name="example.com/gpu", devices=[lost])], verdicts=[verdict])
+    herd = replace(WELL, resources=[Offer(name="example.com/gpu", devices=[lost])], verdicts=[verdict])
     shown = page_of(herd).of_sections["example.com/gpu"]
     assert "Unhealthy: xid since 2001-09-09 01:46:40Z" in shown
     assert (
@@ -321,7 +322,7 @@ def test_every_finding_is_shown_with_its_evidence():
 def test_a_shared_device_is_one_row():
     """A hundred replicas made a hundred, which said the same."""
     shared = Device(id="0", replicas=100)
-    herd = WELL.but(resources=[Offer(name="example.com/gpu", devices=[shared])])
+    herd = replace(WELL, resources=[Offer(name="example.com/gpu", devices=[shared])])
     holder = {"namespace": "n", "pod": "p", "container": "c"}
     page = page_of(herd, {("example.com/gpu", f"0::{number}"): [holder] for number in range(30)})
     shown = page.of_sections["example.com/gpu"]
@@ -336,7 +337,7 @@ def many(number, *, facts=0):
     attributes = {f"fact_{number}": "a value" for number in range(facts)}
     devices = [Device(id=f"gpu-{number}", attributes=attributes) for number in range(number)]
     devices[7].reasons.append("xid")
-    return WELL.but(resources=[Offer(name="example.com/gpu", devices=devices)])
+    return replace(WELL, resources=[Offer(name="example.com/gpu", devices=devices)])
 
 
 def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first():
@@ -411,7 +412,7 @@ NVIDIA = Offer(
         Device(id="GPU-3", card="0000:86:00.0", attributes={"model": "NVIDIA L4"}, warnings=["link-degraded"]),
     ],
 )
-MIXED = WELL.but(resources=[WELL.resources[0], NVIDIA])
+MIXED = replace(WELL, resources=[WELL.resources[0], NVIDIA])
 HELD = {("nvidia.com/gpu", "GPU-1"): [{"namespace": "research", "pod": "train-0", "container": "main"}]}
 
 
@@ -467,7 +468,7 @@ def test_the_address_says_what_is_shown(query, view):
 def test_a_cordon_is_not_red_and_says_who_why_and_what_ends_it():
     """Defect: the page turned red for what an operator wanted, and promised that three good looks would end it."""
     held = Held(source="cordon", reason="cordoned", detail="bench", file="devherd cordon", value="by root", count=1)
-    herd = WELL.but(resources=[CORDONED], verdicts=[Verdict(device="0", held=[held])])
+    herd = replace(WELL, resources=[CORDONED], verdicts=[Verdict(device="0", held=[held])])
     page = page_of(herd)
     styles = {value for _, attributes in page.tags for name, value in attributes if name == "class"}
     shown = "".join(page.texts)
@@ -481,7 +482,7 @@ def test_a_cordon_is_not_red_and_says_who_why_and_what_ends_it():
 def test_a_generic_device_shows_its_path_without_being_unfolded():
     """Its id is a hash, which says nothing."""
     generic = Device(id="6f1a", edits=Edits(nodes=[Node(host_path="/dev/ttyS0"), Node(host_path="/dev/ttyS1")]))
-    page = render(WELL.but(resources=[Offer(name="example.com/gpu", devices=[generic])]), None, (), View()).body
+    page = render(replace(WELL, resources=[Offer(name="example.com/gpu", devices=[generic])]), None, (), View()).body
 
     line = page.partition("6f1a</span>")[2].partition("</summary>")[0]
     assert "/dev/ttyS0" in line

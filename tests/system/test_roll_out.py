@@ -7,6 +7,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ FIRST, SECOND = "example.com/first", "example.com/second"
 async def standing_by(testbed):
     """Start the new one, with an address of its own as a pod has it; the old one's process."""
     old = testbed.herd
-    testbed.settings = testbed.settings.but(listen=f"127.0.0.1:{free_port()}")
+    testbed.settings = replace(testbed.settings, listen=f"127.0.0.1:{free_port()}")
     await testbed.start_herd("--take-over")
     await testbed.until(lambda: f"standby: serving http://{testbed.settings.listen}" in testbed.log, "it answers")
     return old
@@ -79,7 +80,7 @@ async def test_the_new_one_serves_by_its_own_configuration(testbed):
     await testbed.kubelet.until_allocatable(FIRST, 2)
     config = testbed.directory / "second.yaml"
     config.write_text(json.dumps({"simulated": [{"name": SECOND, "count": 3}]}))
-    testbed.settings = testbed.settings.but(config_path=config)
+    testbed.settings = replace(testbed.settings, config_path=config)
     old = await standing_by(testbed)
     assert testbed.kubelet.devices(SECOND) == {}
     mark = testbed.kubelet.events.mark()
@@ -113,7 +114,7 @@ async def test_one_whose_rehearsal_takes_long_is_alive_and_not_ready_before_its_
     old, mark = testbed.herd, testbed.kubelet.events.mark()
     goes_on = testbed.directory / "goes-on"
     goes_on.touch()
-    testbed.settings = testbed.settings.but(listen=f"127.0.0.1:{free_port()}")
+    testbed.settings = replace(testbed.settings, listen=f"127.0.0.1:{free_port()}")
     testbed.command = (sys.executable, str(Path(__file__).with_name("slow_rehearsal.py")), str(goes_on))
     await testbed.start_herd("--take-over")
     serving = f"standby: serving http://{testbed.settings.listen}"
@@ -140,7 +141,7 @@ async def test_one_that_could_not_serve_the_kubelet_never_takes_over(testbed):
     elsewhere = testbed.directory / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "device-plugins").symlink_to("/proc")  # nobody may make sockets there
-    testbed.settings = testbed.settings.but(kubelet_dir=elsewhere)
+    testbed.settings = replace(testbed.settings, kubelet_dir=elsewhere)
     await testbed.start_herd("--take-over")
 
     assert await asyncio.wait_for(testbed.herd.wait(), 60) == 1
@@ -158,7 +159,7 @@ async def test_one_that_can_not_take_over_says_so_and_leaves_the_old_one_alone(t
     old, mark = testbed.herd, testbed.kubelet.events.mark()
     config = testbed.directory / "wrong.yaml"
     config.write_text('{"simulatde": []}')
-    testbed.settings = testbed.settings.but(config_path=config)
+    testbed.settings = replace(testbed.settings, config_path=config)
     await testbed.start_herd("--take-over")
 
     assert await asyncio.wait_for(testbed.herd.wait(), 30) == 2

@@ -1,6 +1,7 @@
 """NVIDIA GPUs that change while they are looked at: drivers, nodes, MIG devices, what comes late and what goes."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_a_gpu_that_loses_its_driver_is_unhealthy_until_it_has_it_back(tmp_path:
     """N1: `driver-unbound` comes and goes; the other GPU is not touched."""
     node = simulated(tmp_path, gpus=2)
     watched = pipeline(node.root)
-    watched.config = watched.config.but(health=watched.config.health.but(recover_after=1))
+    watched.config = replace(watched.config, health=replace(watched.config.health, recover_after=1))
     lost, other = node.nvidia.addresses()
     assert health(watched) == {lost: [], other: []}
     faults.inject(node, "unbind", lost)

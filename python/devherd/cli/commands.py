@@ -13,7 +13,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from devherd.cli.options import COMMON_OPTIONS
 from devherd.cli.parser import OWN_KUBELET_DIR, Parser, add_common_options
@@ -246,7 +245,8 @@ def parser_of(name: str) -> Parser:
     return parser
 
 
-class _Implementation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Implementation:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     description: str | None

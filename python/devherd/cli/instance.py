@@ -5,6 +5,7 @@ import difflib
 import os
 import socket
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devherd.config.resolved import ResolvedFileError, read_resolved
@@ -30,9 +31,9 @@ def as_in_force(settings: Settings, arguments: argparse.Namespace) -> Settings:
     """The settings with the instance's kubelet and state directory unless options or environment give them."""
     of_instance = of_the_instance(settings)
     if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
-        settings = settings.but(kubelet_dir=of_instance.kubelet_dir)
+        settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
     if not (arguments.state_dir or os.environ.get("DEVHERD_STATE_DIR")):
-        settings = settings.but(state_dir=of_instance.state_dir)
+        settings = replace(settings, state_dir=of_instance.state_dir)
     return settings
 
 

@@ -14,6 +14,7 @@ import contextlib
 import http
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devherd.cli.options import load_config
@@ -78,7 +79,7 @@ def _labels(config: "Config") -> "Labels":
     check_host_root(config)
     resolved = resolve(config)
     # With a writer configured, NVML is asked for the facts of the labels.
-    asking = resolved.but(node_labels=resolved.node_labels.but(write="node"))
+    asking = replace(resolved, node_labels=replace(resolved.node_labels, write="node"))
     report = scan_once(asking)
     return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)
 

@@ -6,7 +6,8 @@ node label selects the configuration; changes of the label and of the file apply
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from devherd.cli.options import OPTIONS, given_options, plain_options, plugin_of, word_of
 from devherd.configurations import DEFAULT_LABEL
@@ -25,7 +26,8 @@ _TAKE_OVER, _RESTART = "DEVHERD_TAKE_OVER", "DEVHERD_RESTART_FOR_DRIVER"
 _VALUES = {"true": True, "false": False, "": False}
 
 
-class _Option(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Option:
     metavar: str | None
     """None for an option without a value."""
     text: str

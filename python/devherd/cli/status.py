@@ -3,6 +3,7 @@
 import argparse
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devherd.cli import filters
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         return watch(console(), lambda: _seen(settings, chosen, worst_first=arguments.sort != "name"))
     resources = chosen.among(herd.resources)
     if arguments.output == "json":
-        print(json.dumps(status_json(herd.but(resources=resources), allocations), indent=2))
+        print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
     else:
         from devherd.cli.tables import console, show
 

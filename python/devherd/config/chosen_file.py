@@ -4,12 +4,12 @@ Options take precedence over the environment; in each of them, a file takes prec
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd.configurations import DEFAULT_LABEL, Configurations
 from devherd.errors import UsageError
-from devherd.records import Record
 from devherd.settings import DEFAULT_RUN_DIR, Settings, label_file, lasting_directory
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ CHOICE_OPTIONS = ("configs", "config_label", "config_default")
 """The options for the choice by a label; each is also an environment variable."""
 
 
-class Source(Record):
+@dataclass(frozen=True, slots=True)
+class Source:
     """The configuration file, None for no file; the directory and the label value by which it was chosen, if any."""
 
     file: Path | None = None

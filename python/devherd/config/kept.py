@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class KeptConfig:
             config = from_json(content["config"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return config.but(common=config.common.but(config_seen=seen))
+        return replace(config, common=replace(config.common, config_seen=seen))
 
     def keep(self, config: Config) -> None:
         """Keep a validated configuration for the next start."""

@@ -1,6 +1,7 @@
 """Converts the configuration as it is written to the configuration in force. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,15 @@ from devherd.config.checks import place_of, placed, warnings_of
 from devherd.config.errors import Location
 from devherd.config.vendors import Vendors
 from devherd.reasons.xids import XID
-from devherd.records import fields_of
 
 
 def resolve(config: model.Config) -> resolved.Config:
     """The configuration in force."""
-    values = {name: _value(config, (name,), getattr(config, name)) for name in fields_of(sections.Config)}
+    values = {name: _value(config, (name,), getattr(config, name)) for name in _names(sections.Config)}
     health = values.pop("health")
     return resolved.Config(
         **values,
-        health=health.but(rules=[*health.rules, *_xid_rules(config.health.xid)]),
+        health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
         common=config.settings(),
         web=config.web,
         vendors=_vendors(config.vendors),
@@ -42,7 +42,7 @@ def _value(config: model.Config, location: Location, value: Any) -> Any:
 
 
 def _section(config: model.Config, location: Location, section: BaseModel, kind: type[Any]) -> Any:
-    names = fields_of(kind)
+    names = _names(kind)
     values = {name: _value(config, (*location, name), getattr(section, name)) for name in names}
     return kind(**(values | {"place": place_of(config, location)} if "place" in names else values))
 
@@ -53,7 +53,7 @@ def _xid_rules(xid: model.XidPolicy) -> Iterator[sections.HealthRule]:
 
 
 def _vendors(vendors: Vendors) -> dict[str, sections.VendorOptions]:
-    names = fields_of(sections.VendorOptions)
+    names = _names(sections.VendorOptions)
     options = {section: getattr(vendors, section) for section in type(vendors).model_fields}
     return {
         section: sections.VendorOptions(**{name: getattr(one, name) for name in names})
@@ -63,3 +63,7 @@ def _vendors(vendors: Vendors) -> dict[str, sections.VendorOptions]:
 
 def _device_info_dir(vendors: Vendors) -> Path | None:
     return vendors.rdma.device_info_dir if vendors.rdma.mode == "sriov" and vendors.rdma.enabled else None
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [each.name for each in fields(kind)]

@@ -11,6 +11,7 @@ import time
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,7 +20,6 @@ from devherd.config import sections
 from devherd.config.host import native_settings
 from devherd.config.web import Web
 from devherd.reasons.registry import NVML
-from devherd.records import Record, as_plain, field
 from devherd.settings import Settings
 from devherd.spool import identity_of, replace
 
@@ -34,22 +34,23 @@ _WAIT_SECONDS = 0.1
 """Time between two attempts to read a missing configuration."""
 
 
-class Config(sections.Config, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(sections.Config):
     """The whole configuration. Paths in `common` are absolute."""
 
     common: Settings
-    web: Web = field(factory=Web)
+    web: Web = field(default_factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
-    vendors: dict[str, sections.VendorOptions] = field(factory=dict)
+    vendors: dict[str, sections.VendorOptions] = field(default_factory=dict)
     """Options by section of the configuration file; a vendor without a section has none."""
     mps_root: str | None = None
     """The directory of the MPS control daemon; None if it is not configured."""
     device_info_dir: Path | None = None
     """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
-    pools: list[str] = field(factory=list)
+    pools: list[str] = field(default_factory=list)
     """The resources that are offered whether they have devices or not: the pools of RDMA devices."""
     native: str = "{}"
-    warnings: list[str] = field(factory=list)
+    warnings: list[str] = field(default_factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""
 
     def settings(self) -> Settings:
@@ -111,7 +112,7 @@ def write_resolved(path: Path, config: Config) -> None:
 
 def as_json(config: Config) -> bytes:
     """The configuration as JSON, for `from_json`."""
-    return json.dumps(as_plain(config), default=str).encode()
+    return json.dumps(asdict(config), default=str).encode()
 
 
 def from_json(content: bytes | str) -> Config:
@@ -172,7 +173,7 @@ class ConfigPart(Generic[Part]):
 def _built(kind: Any, value: Any) -> Any:
     """A value from JSON, converted to the type with which its field is declared."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, Record):
+    if isinstance(kind, type) and is_dataclass(kind):
         return _instance(kind, value)
     if origin is types.UnionType:
         return None if value is None else _built(next(each for each in arguments if each is not type(None)), value)
@@ -185,16 +186,15 @@ def _built(kind: Any, value: Any) -> Any:
     return Path(value) if kind is Path else value
 
 
-def _instance(kind: type[Record], values: Mapping[str, Any]) -> Any:
+def _instance(kind: type[Any], values: Mapping[str, Any]) -> Any:
     kinds = _kinds(kind)  # type: ignore[arg-type] # a type is hashable
     return kind(**{name: _built(kinds[name], value) for name, value in values.items()})
 
 
 @functools.cache
-def _kinds(kind: type[Record]) -> dict[str, Any]:
-    """The types of its fields, which are declared as types: `get_type_hints` looks for words and takes longer."""
-    bases = [base for base in reversed(kind.__mro__) if issubclass(base, Record)]
-    return {name: declared for base in bases for name, declared in base.__annotations__.items()}
+def _kinds(kind: type[Any]) -> dict[str, Any]:
+    """The types of its fields."""
+    return {each.name: each.type for each in fields(kind)}
 
 
 def selects(match: sections.Match, facts: Mapping[str, str]) -> bool:

@@ -3,10 +3,9 @@
 Generated from them by `make models`: python/generate.py.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-from devherd.records import Record, field
 
 Enabled = Literal["auto", True, False]
 Preference = Literal["aligned", "packed", "distributed", "none"]
@@ -15,7 +14,8 @@ LabelMethod = Literal["none", "feature_file", "node_feature", "node"]
 DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
 
-class ScanOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
     """`ScanOptions` of model.py."""
 
     period: float | None = None
@@ -23,7 +23,8 @@ class ScanOptions(Record, kw_only=True):
     probe_timeout: float = 2.0
 
 
-class KernelLogRule(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogRule:
     """`KernelLogRule` of model.py."""
 
     name: str
@@ -31,34 +32,38 @@ class KernelLogRule(Record, kw_only=True):
     pattern: str
 
 
-class KernelLogOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogOptions:
     """`KernelLogOptions` of model.py."""
 
     enabled: Enabled = "auto"
-    optional: list[str] = field(factory=list)
-    rules: list[KernelLogRule] = field(factory=list)
+    optional: list[str] = field(default_factory=list)
+    rules: list[KernelLogRule] = field(default_factory=list)
 
 
-class Selector(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
     """`Selector` of model.py."""
 
-    facts: dict[str, list[str]] = field(factory=dict)
+    facts: dict[str, list[str]] = field(default_factory=dict)
 
 
-class Match(Selector, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match(Selector):
     """`Match` of model.py."""
 
-    exclude: list[Selector] = field(factory=list)
+    exclude: list[Selector] = field(default_factory=list)
 
 
-class HealthRule(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRule:
     """`HealthRule` of model.py."""
 
-    match: Match = field(factory=Match)
+    match: Match = field(default_factory=Match)
     optional: bool = False
-    source: list[str] = field(factory=list)
-    reason: list[str] = field(factory=list)
-    value: list[str] = field(factory=list)
+    source: list[str] = field(default_factory=list)
+    reason: list[str] = field(default_factory=list)
+    value: list[str] = field(default_factory=list)
     action: Action | None = None
     after: float | None = None
     hold: float | None = None
@@ -66,7 +71,8 @@ class HealthRule(Record, kw_only=True):
     place: str = ""
 
 
-class External(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
     """`External` of model.py."""
 
     name: str
@@ -81,7 +87,8 @@ class External(Record, kw_only=True):
     place: str = ""
 
 
-class HealthOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
     """`HealthOptions` of model.py."""
 
     poll: float = 1.0
@@ -89,22 +96,23 @@ class HealthOptions(Record, kw_only=True):
     forget_after: float = 300.0
     breaker: bool = True
     flapping: bool = True
-    kernel_log: KernelLogOptions = field(factory=KernelLogOptions)
-    rules: list[HealthRule] = field(factory=list)
-    external: list[External] = field(factory=list)
+    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
+    rules: list[HealthRule] = field(default_factory=list)
+    external: list[External] = field(default_factory=list)
     amd_kfd: bool = False
     monitors: dict[str, str] = field(
-        factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
+        default_factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
     )
-    sources_off: list[str] = field(factory=list)
+    sources_off: list[str] = field(default_factory=list)
 
 
-class Ledger(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
     """`Ledger` of in_use.py."""
 
     enabled: bool = False
     ignore: list[str] = field(
-        factory=lambda: [
+        default_factory=lambda: [
             "nvidia-persiste*",
             "nv-hostengine",
             "dcgm*",
@@ -122,7 +130,8 @@ class Ledger(Record, kw_only=True):
     )
 
 
-class KubernetesOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
     """`KubernetesOptions` of model.py."""
 
     events: bool = True
@@ -130,22 +139,25 @@ class KubernetesOptions(Record, kw_only=True):
     nvidia_pause: bool = False
 
 
-class NodeLabels(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
     """`NodeLabels` of model.py."""
 
     write: LabelMethod = "none"
-    omit: list[str] = field(factory=list)
+    omit: list[str] = field(default_factory=list)
     feature_file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
 
 
-class ExporterOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterOptions:
     """`ExporterOptions` of model.py."""
 
     device_metrics: DeviceMetrics = "physical"
     sleep_after: float = 600.0
 
 
-class Sharing(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
     """`Sharing` of model.py."""
 
     strategy: Literal["time_slicing", "mps"] = "time_slicing"
@@ -154,7 +166,8 @@ class Sharing(Record, kw_only=True):
     refuses_more_than_one: bool = False
 
 
-class PreStart(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreStart:
     """`PreStart` of in_use.py."""
 
     occupied: Literal["refuse", "wait"] | None = None
@@ -165,33 +178,36 @@ class PreStart(Record, kw_only=True):
     is_on: bool = False
 
 
-class ResourceRule(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRule:
     """`ResourceRule` of model.py."""
 
-    match: Match = field(factory=Match)
+    match: Match = field(default_factory=Match)
     name: str | None = None
     optional: bool = False
     advertise: bool = True
-    sharing: Sharing = field(factory=Sharing)
+    sharing: Sharing = field(default_factory=Sharing)
     preferred: Preference | None = None
-    pre_start: PreStart = field(factory=PreStart)
+    pre_start: PreStart = field(default_factory=PreStart)
     place: str = ""
 
 
-class Config(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
     """`Config` of model.py."""
 
     cdi_dir: Path = Path("/var/run/cdi")
-    scan: ScanOptions = field(factory=ScanOptions)
-    health: HealthOptions = field(factory=HealthOptions)
-    ledger: Ledger = field(factory=Ledger)
-    kubernetes: KubernetesOptions = field(factory=KubernetesOptions)
-    node_labels: NodeLabels = field(factory=NodeLabels)
-    exporter: ExporterOptions = field(factory=ExporterOptions)
-    resources: list[ResourceRule] = field(factory=list)
+    scan: ScanOptions = field(default_factory=ScanOptions)
+    health: HealthOptions = field(default_factory=HealthOptions)
+    ledger: Ledger = field(default_factory=Ledger)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    node_labels: NodeLabels = field(default_factory=NodeLabels)
+    exporter: ExporterOptions = field(default_factory=ExporterOptions)
+    resources: list[ResourceRule] = field(default_factory=list)
 
 
-class VendorOptions(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorOptions:
     """`VendorOptions` of vendors.py."""
 
     enabled: Enabled = "auto"

@@ -4,17 +4,17 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-from devherd.records import Record, field, values_of
 
 ClientAuth = Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"]
 """The format has Go's names, <https://pkg.go.dev/crypto/tls#ClientAuthType>."""
 TlsVersion = Literal["TLS12", "TLS13"]
 
 
-class Tls(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
     """The server's certificate, and the requirements on clients' certificates."""
 
     cert_file: Path
@@ -22,7 +22,7 @@ class Tls(Record, kw_only=True):
     client_ca_file: Path | None = None
     """Never None if clients' certificates are verified."""
     client_auth_type: ClientAuth = "NoClientCert"
-    client_allowed_sans: list[str] = field(factory=list)
+    client_allowed_sans: list[str] = field(default_factory=list)
     """Names, addresses and URIs, one of which a client's certificate must have; empty: any certificate."""
     min_version: TlsVersion = "TLS12"
     max_version: TlsVersion = "TLS13"
@@ -39,22 +39,17 @@ class Tls(Record, kw_only=True):
             yield from {file.parent, file.resolve().parent}
 
 
-class Web(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
     """The whole web configuration; if it is empty, everybody who can reach the port may read."""
 
-    file: Path | None = None
+    file: Path | None = field(default=None, compare=False)
     """The file from which it was read; it contains hashes of passwords."""
     tls: Tls | None = None
-    headers: dict[str, str] = field(factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     """Headers of every response."""
-    users: dict[str, str] = field(factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
     """Passwords, hashed by bcrypt, by user name."""
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the same holds, wherever it was read."""
-        return isinstance(other, Web) and values_of(self) | {"file": None} == values_of(other) | {"file": None}
-
-    __hash__ = Record.__hash__
 
     def directories(self) -> list[Path]:
         """The directories that must be readable."""

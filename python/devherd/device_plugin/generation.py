@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from devherd.kubelet.endpoint import Endpoint, Identity, Traces, traces_of_other
 from devherd.kubelet.pod_resources import allocatable_ids
 from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
-from devherd.records import Record
 from devherd.text import amount
 
 MISSES = 2
@@ -43,7 +43,8 @@ STOP_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
 
-class Ended(Record):
+@dataclass(frozen=True, slots=True)
+class Ended:
     """Why a generation has ended, and how long the kubelet had watched it (None: it was never registered)."""
 
     reason: str
@@ -186,9 +187,9 @@ class Generation:
         try:
             await asyncio.wait((over, joined), return_when=asyncio.FIRST_COMPLETED)
             if not joined.done():
-                return over.result().but(lives=False)
+                return replace(over.result(), lives=False)
             since = joined.result()
-            return (await self._first(over)).but(watched_seconds=time.monotonic() - since)
+            return replace(await self._first(over), watched_seconds=time.monotonic() - since)
         finally:
             self.is_registered = False
             over.cancel()

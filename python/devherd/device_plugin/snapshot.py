@@ -1,6 +1,7 @@
 """What devherd reports to the kubelet about a resource: immutable, made from one version of its spool file."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -8,13 +9,13 @@ from devherd._native import NaturalKey, Preference, device_list
 from devherd.kubelet.registration import Broadcast
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
-from devherd.records import Record
 from devherd.spool import encoded, listed
 
 _KINDS = {spool_pb2.ALIGNED: "aligned", spool_pb2.DISTRIBUTED: "distributed"}
 
 
-class Snapshot(Record):
+@dataclass(frozen=True)
+class Snapshot:
     """A spool Resource and the answers derived from it, most of them on first use."""
 
     resource: spool_pb2.Resource

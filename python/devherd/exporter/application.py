@@ -6,6 +6,7 @@ import logging
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -22,7 +23,6 @@ from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
 from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import Heartbeats
-from devherd.records import Record
 from devherd.settings import Settings
 
 if TYPE_CHECKING:
@@ -140,14 +140,14 @@ class Application:
             if str(error) != self._complaint:
                 log.warning("cannot answer %s: %s", request.path, error)
             self._complaint = str(error)
-        return answer.but(headers={**_ALWAYS, **answer.headers})
+        return replace(answer, headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
         if request.path not in self._pages and request.path not in _ASSETS:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
-            return _text(HTTPStatus.METHOD_NOT_ALLOWED, refusal).but(headers={"Allow": ", ".join(_METHODS)})
+            return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
         return _asset(request) if request.path in _ASSETS else await self._pages[request.path](request)
 
     @cached_property
@@ -192,7 +192,9 @@ class Application:
         answer = Answer(HTTPStatus.OK, content_type, body)
         if not wanted.gzip:
             return answer
-        return answer.but(body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"})
+        return replace(
+            answer, body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"}
+        )
 
     async def _status_page(self, request: Request) -> Answer:
         """The status page; 304 without a body if the client has the current one."""
@@ -205,7 +207,7 @@ class Application:
         make = partial(self._status_pages.answer, view, allocations, may_lag=bool(known))
         answer = await self._rendering.shared(("page", view, bool(known)), make)
         if answer.headers["ETag"] in known:
-            return answer.but(status=HTTPStatus.NOT_MODIFIED, body=b"")
+            return replace(answer, status=HTTPStatus.NOT_MODIFIED, body=b"")
         return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
@@ -225,7 +227,7 @@ class Application:
         def make() -> Answer:
             herd = self._herd()
             if wanted:
-                herd = herd.but(resources=[each for each in herd.resources if _matches(each.name, wanted)])
+                herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
             inventory = live_inventory(herd, allocations)
             return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
@@ -235,7 +237,8 @@ class Application:
         return Answer(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
 
 
-class _Wanted(Record):
+@dataclass(frozen=True, slots=True)
+class _Wanted:
     """The selection and format that a scraper requests."""
 
     names: frozenset[str]
@@ -251,7 +254,7 @@ def _asset(request: Request) -> Answer:
 
 def _unpacked(answer: Answer) -> Answer:
     headers = {name: answer.headers[name] for name in answer.headers if name != "Content-Encoding"}
-    return answer.but(body=zlib.decompress(answer.body, _GZIP), headers=headers)
+    return replace(answer, body=zlib.decompress(answer.body, _GZIP), headers=headers)
 
 
 def _takes_gzip(request: Request) -> bool:

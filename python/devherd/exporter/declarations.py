@@ -1,15 +1,16 @@
 """Name, help text, labels and type of the families that the exporter reads at each scrape."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from devherd.exporter.exposition import Labels, Lines, line_of, sample_name
-from devherd.records import Record
 
 
-class Observed(Record):
+@dataclass(frozen=True, slots=True)
+class Observed:
     """A family of series. A counter's name is without the `_total` that Prometheus adds."""
 
     name: str

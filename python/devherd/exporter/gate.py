@@ -5,6 +5,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -97,7 +98,7 @@ class Gate:
         is_open = request.client.is_local or request.path in OPEN_TO_ALL
         refusal = None if is_open else await self._refusal(request)
         answer = refusal or await self._handler(request)
-        return answer.but(headers={**answer.headers, **self._web.headers})
+        return replace(answer, headers={**answer.headers, **self._web.headers})
 
     async def _refusal(self, request: Request) -> Answer | None:
         tls = self._web.tls
@@ -114,7 +115,7 @@ class Gate:
                 return None
         except TooManyGuessesError:
             return bare(HTTPStatus.TOO_MANY_REQUESTS)
-        return bare(HTTPStatus.UNAUTHORIZED).but(headers={"WWW-Authenticate": 'Basic realm="devherd"'})
+        return replace(bare(HTTPStatus.UNAUTHORIZED), headers={"WWW-Authenticate": 'Basic realm="devherd"'})
 
 
 def _names(certificate: Mapping[str, Any]) -> Iterator[str]:

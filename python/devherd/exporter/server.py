@@ -5,13 +5,13 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from devherd.exporter.encryption import Encryption
-from devherd.records import Record, field
 
 if TYPE_CHECKING:
     import ssl
@@ -22,34 +22,37 @@ BODY_BYTES = 1 << 16
 """Limit of a request body, which is read and discarded: no page takes one."""
 
 
-class Client(Record):
+@dataclass(frozen=True, slots=True)
+class Client:
     """The client of a request."""
 
     address: str = ""
     is_local: bool = False
     """True for a client of a Unix socket, whose mode controls access."""
-    certificate: Mapping[str, Any] = field(factory=dict)
+    certificate: Mapping[str, Any] = field(default_factory=dict)
     """The verified client certificate, as returned by `ssl.SSLSocket.getpeercert`; empty if none was sent."""
 
 
-class Request(Record):
+@dataclass(frozen=True, slots=True)
+class Request:
     """One request; header names are in lower case, the path is unquoted."""
 
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     keeps_alive: bool = False
     client: Client = Client()
 
 
-class Answer(Record):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """One response."""
 
     status: HTTPStatus
     content_type: str
     body: bytes
-    headers: Mapping[str, str] = field(factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -193,7 +196,7 @@ class Connection:
         """Start TLS, before the first request. Raises OSError if the handshake fails."""
         self.turn_to(Doing.GREETING)
         await self.writer.start_tls(context, ssl_handshake_timeout=HANDSHAKE_SECONDS)
-        self.client = self.client.but(certificate=self.writer.get_extra_info("peercert") or {})
+        self.client = replace(self.client, certificate=self.writer.get_extra_info("peercert") or {})
 
     async def close(self) -> None:
         """Close the connection. A TLS shutdown that takes longer than GOODBYE_SECONDS is aborted."""
@@ -302,7 +305,7 @@ class Connections:
             return False
         connection.turn_to(Doing.ANSWERING)
         try:
-            answer = await self._handler(request.but(client=connection.client))
+            answer = await self._handler(replace(request, client=connection.client))
         except Exception:  # a defect in one page must not end the others
             log.exception("cannot answer %s %r", request.method, request.path)
             answer = bare(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
@@ -12,7 +13,6 @@ from prometheus_client.core import Metric as Family
 from devherd.exporter import declarations
 from devherd.exporter.declarations import Observed
 from devherd.instance.read import SUPERVISOR, Herd
-from devherd.records import Record
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -20,7 +20,8 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _STIME, _STARTTIME = (field - 3 for field in (14, 15, 22))  # the part after the name begins with field 3
 
 
-class Usage(Record):
+@dataclass(frozen=True, slots=True)
+class Usage:
     """Resource usage of one process."""
 
     cpu_seconds: float

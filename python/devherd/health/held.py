@@ -5,9 +5,9 @@ long each time.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from devherd import records
 from devherd._native import Evidence
 from devherd.inventory import DeviceKey
 from devherd.reasons.registry import HANGING, MEANINGS, Action, Meaning
@@ -21,7 +21,8 @@ ANY_SOURCE = ""
 """In `Seen.not_looked`: no source has looked at the device."""
 
 
-class Now(records.Record):
+@dataclass(frozen=True, slots=True)
+class Now:
     """A moment: wall-clock seconds for display, CLOCK_MONOTONIC seconds for arithmetic, and the boot id of both."""
 
     wall: float
@@ -33,7 +34,8 @@ class Now(records.Record):
         return self.wall - (self.monotonic - monotonic)
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Event:
     """An event of a device."""
 
     key: DeviceKey
@@ -42,7 +44,8 @@ class Event(NamedTuple):
     times: int
 
 
-class Statement(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Statement:
     """Ends events that were raised before it; an empty source or reason stands for every one."""
 
     evidence: str
@@ -50,28 +53,29 @@ class Statement(NamedTuple):
     reason: str = ""
 
 
-class Seen(records.Record, frozen=False):
+@dataclass(slots=True)
+class Seen:
     """One look at all devices, with the events since the previous look."""
 
-    findings: dict[DeviceKey, list["Finding"]] = records.field(factory=dict)
+    findings: dict[DeviceKey, list["Finding"]] = field(default_factory=dict)
     """Level findings, and events that their source counts: an equal count is the same event."""
-    not_looked: dict[DeviceKey, dict[str, str]] = records.field(factory=dict)
+    not_looked: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
     """By device and source: why the source has not looked."""
-    failed: dict[str, str] = records.field(factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     """By source: why it can look at no device."""
-    reported: dict[str, float] = records.field(factory=dict)
+    reported: dict[str, float] = field(default_factory=dict)
     """By source that is a process of its own: wall-clock second at which it looked last."""
-    let_go: set[str] = records.field(factory=set)
+    let_go: set[str] = field(default_factory=set)
     """Those of them whose findings no longer count: they look at no device, and are not waited for."""
-    lets_go_after: dict[str, float] = records.field(factory=dict)
+    lets_go_after: dict[str, float] = field(default_factory=dict)
     """By failed source: after how many seconds without a report its findings will no longer count."""
-    complaints: dict[str, list[str]] = records.field(factory=dict)
+    complaints: dict[str, list[str]] = field(default_factory=dict)
     """By source: what is wrong with its reports, which count all the same."""
-    looks: dict[str, float] = records.field(factory=dict)
+    looks: dict[str, float] = field(default_factory=dict)
     """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""
-    events: list[Event] = records.field(factory=list)
-    stated: list[tuple[DeviceKey, Statement, float]] = records.field(factory=list)
-    last_at: dict[tuple[DeviceKey, "Finding"], float] = records.field(factory=dict)
+    events: list[Event] = field(default_factory=list)
+    stated: list[tuple[DeviceKey, Statement, float]] = field(default_factory=list)
+    last_at: dict[tuple[DeviceKey, "Finding"], float] = field(default_factory=dict)
     """CLOCK_MONOTONIC second of the latest counted event, where its source knows it."""
 
     def add(self, key: DeviceKey, findings: Iterable["Finding"]) -> None:
@@ -111,7 +115,8 @@ Place = tuple[str, str, str, str]
 """Source, reason, file and, where its meaning depends on it, value: each is held and taken back by itself."""
 
 
-class Held(records.Record, frozen=False):
+@dataclass(slots=True)
+class Held:
     """A held finding: since when, and how near its end is."""
 
     finding: "Finding"
@@ -277,7 +282,8 @@ FIRST_HOLD_SECONDS = 600.0
 LONGEST_HOLD_SECONDS = 7200.0
 
 
-class Record(records.Record):
+@dataclass(frozen=True, slots=True)
+class Record:
     """When a finding was raised, and the hold that the latest raise caused."""
 
     raised: tuple[float, ...] = ()
@@ -330,14 +336,16 @@ Memory = tuple[tuple[str, str, str, str], str]
 """A value that the scan core remembers: card, source, file, variant and value."""
 
 
-class KernelLogPosition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KernelLogPosition:
     """The position of a reader of the kernel log: the next record, and the log clock's lag in seconds."""
 
     next_record: int
     lag_seconds: float
 
 
-class Remembered(records.Record):
+@dataclass(frozen=True, slots=True)
+class Remembered:
     """What the sources remember from one scanner to the next in the same boot."""
 
     kernel_log: KernelLogPosition | None = None
@@ -346,7 +354,7 @@ class Remembered(records.Record):
     """Events of the kernel log about devices that no scan has found yet."""
     at_unknown_links: Sequence["KernelLogEvent"] = ()
     """Events of the kernel log at a switch's link of which no scan has found yet where it leads."""
-    uuids: Mapping[str, str] = records.field(factory=dict)
+    uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()
     """The values that the scan core remembers."""

@@ -2,14 +2,14 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from devherd._native import Finding
 from devherd.health.findings import Named
 from devherd.health.held import NOTHING, Remembered, Seen
 from devherd.proto import health_pb2
 from devherd.reasons.registry import KERNEL_LOG
-from devherd.records import Record, field
 
 if TYPE_CHECKING:
     from devherd._native import KernelLogEvent
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FILE = "/dev/kmsg"
 
 
-class PrintedXid(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PrintedXid:
     """An Xid that was printed so many times about a device."""
 
     key: "DeviceKey"
@@ -31,12 +32,13 @@ class PrintedXid(NamedTuple):
     """The record, as people are shown it."""
 
 
-class Matched(Record, frozen=False):
+@dataclass(slots=True)
+class Matched:
     """The findings of some records."""
 
-    seen: Seen = field(factory=Seen)
-    xids: list[PrintedXid] = field(factory=list)
-    to_look_at: set[str] = field(factory=set)
+    seen: Seen = field(default_factory=Seen)
+    xids: list[PrintedXid] = field(default_factory=list)
+    to_look_at: set[str] = field(default_factory=set)
     """The addresses of PCI functions whose counters will say what has happened."""
 
 

@@ -10,16 +10,15 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from devherd import spool
 from devherd._native import vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
-from devherd.records import Record
 from devherd.text import duration, place
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,8 @@ DriverAt = Callable[[str], str | None]
 """The driver of the function at a PCI address: empty without one, None if there is no such function."""
 
 
-class Vanished(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Vanished:
     """A device that is gone."""
 
     entry: Entry
@@ -47,7 +47,8 @@ class Vanished(NamedTuple):
     """What is held against it, also that it is gone."""
 
 
-class News(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class News:
     """What has become of a lost device, as a sentence's end."""
 
     device: health_pb2.LostDevice
@@ -56,7 +57,8 @@ class News(NamedTuple):
     """True if it is not missed any more."""
 
 
-class Host(Record):
+@dataclass(frozen=True)
+class Host:
     """What is there."""
 
     entries: Mapping[DeviceKey, Entry]

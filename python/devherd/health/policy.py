@@ -5,10 +5,10 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from devherd import records
 from devherd._native import Evidence
 from devherd.config.resolved import facts_of, fits_any, selects
 from devherd.health import breaker
@@ -49,7 +49,8 @@ _SHOWN_BY_ITS_END = {
 """The evidence that the end of such a finding is: a device that is present again was added or bound again."""
 
 
-class Earlier(records.Record):
+@dataclass(frozen=True, slots=True)
+class Earlier:
     """The state of the previous scanner, as it wrote it, and the boot in which it did."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
@@ -61,7 +62,8 @@ class Earlier(records.Record):
     sources: "Sequence[SourceState]" = ()
 
 
-class Verdict(records.Record):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """The findings that count against a device, as words; each sorted."""
 
     reasons: tuple[str, ...] = ()
@@ -455,7 +457,8 @@ def _means(rule: "HealthRule", entries: Mapping["DeviceKey", "Entry"], key: "Dev
 
 
 def _changed(meaning: Meaning, rule: "HealthRule", name: str) -> Meaning:
-    return meaning.but(
+    return replace(
+        meaning,
         action=rule.action or meaning.action,
         after=meaning.after if rule.after is None else rule.after,
         hold=meaning.hold if rule.hold is None else rule.hold,

@@ -239,7 +239,8 @@ def _event_message(event: KernelLogEvent) -> health_pb2.KernelLogEvent:
 
 def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
     if remembered.kernel_log is not None:
-        message.kernel_log.next_record, message.kernel_log.lag_seconds = remembered.kernel_log
+        message.kernel_log.next_record = remembered.kernel_log.next_record
+        message.kernel_log.lag_seconds = remembered.kernel_log.lag_seconds
     message.waiting.extend(map(_event_message, remembered.waiting))
     message.at_unknown_links.extend(map(_event_message, remembered.at_unknown_links))
     message.kernel_log_uuids.update(remembered.uuids)
@@ -258,7 +259,7 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
         about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
-        about.evidence, about.source, about.reason = statement
+        about.evidence, about.source, about.reason = statement.evidence, statement.source, statement.reason
         message.stated.append(about)
     for key, place, record in policy.all_flapping():
         vendor, card, device = key

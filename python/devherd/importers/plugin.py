@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from devherd.errors import UsageError
 from devherd.importers.imported import Imported
@@ -85,14 +85,16 @@ def without_shell(words: Sequence[str]) -> Sequence[str]:
     return inner[1:] if inner[:1] == ["exec"] else inner
 
 
-class File(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class File:
     """The content of a configuration file, and its name: the key in its ConfigMap."""
 
     content: Mapping[str, Any]
     name: str = ""
 
 
-class Chart(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Chart:
     """A Helm chart that installs the plugin."""
 
     name: str

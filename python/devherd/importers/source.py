@@ -79,7 +79,7 @@ def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> I
     started = [each for place, each in enumerate(invocations) if each not in invocations[:place]] or [Invocation()]
     for invocation in started:
         for file in files or [None]:
-            imported = plugin.imported(invocation, file and file.content, with_ignored=with_ignored)
+            imported = plugin.imported(invocation, file.content if file else None, with_ignored=with_ignored)
             names = [invocation.workload or invocation.container] if len(started) > 1 else []
             imported.name = "-".join([*names, file.name if file else ""]).strip("-") or plugin.name
             yield imported

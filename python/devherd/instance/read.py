@@ -6,6 +6,7 @@ The exporter and `devherd status` show the result.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import LEDGER
-from devherd.records import Record, field
 from devherd.settings import Settings
 from devherd.spool import listed
 from devherd.text import duration
@@ -44,7 +44,8 @@ def second_instance(standby: spool_pb2.Standby | None) -> str | None:
     )
 
 
-class Registration(Record):
+@dataclass(frozen=True, slots=True)
+class Registration:
     """A resource's registration with the kubelet; `detail` is the reason if it is not registered."""
 
     registered: bool
@@ -52,7 +53,8 @@ class Registration(Record):
     streams: int
 
 
-class SourceTrouble(Record):
+@dataclass(frozen=True, slots=True)
+class SourceTrouble:
     """What is wrong with a health source, and the command that shows more of it."""
 
     source: str
@@ -60,18 +62,19 @@ class SourceTrouble(Record):
     command: str
 
 
-class Herd(Record):
+@dataclass(frozen=True)
+class Herd:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
-    resources: list[spool_pb2.Offer] = field(factory=list)
-    states: Mapping[str, spool_pb2.ResourceState] = field(factory=dict)
+    resources: list[spool_pb2.Offer] = field(default_factory=list)
+    states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
     scan: spool_pb2.ScanSummary | None = None
-    children: Mapping[str, spool_pb2.Child] = field(factory=dict)
+    children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
     supervisor_pid: int = 0
     scanner_counters: Sequence[spool_pb2.Series] = ()
     config_reloads: int = 0
     config_reload_failures: int = 0
-    configuration: spool_pb2.Configuration = field(factory=spool_pb2.Configuration)
+    configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
     lost: Sequence[health_pb2.LostDevice] = ()
@@ -279,7 +282,7 @@ def read_children(settings: Settings, heartbeats: Heartbeat | None = None, befor
         _count_first_beats(read, heartbeats)
         herd = Herd(children={child.name: child for child in read.children}, supervisor_pid=read.supervisor_pid)
     silent = silent_processes(herd.children.values(), heartbeats) if heartbeats else frozenset()
-    return herd.but(silent=silent)
+    return replace(herd, silent=silent)
 
 
 def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:

@@ -4,12 +4,12 @@
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.proto import spool_pb2
-from devherd.records import Record
 from devherd.settings import Settings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -17,7 +17,8 @@ LEFT_OVER_CURE = "`devherd labels --remove` removes them, with the rights of dep
 """The cure where labels are left that this instance has no right to remove."""
 
 
-class Access(Record):
+@dataclass(frozen=True, slots=True)
+class Access:
     """The server's address, and the directory with the token and the certificates."""
 
     host: str

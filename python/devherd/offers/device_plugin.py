@@ -5,15 +5,16 @@ They contain everything for the answer to Allocate: `device_plugin.allocation` o
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devherd import cdi
+from devherd._native import NaturalKey
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers.rules import Offer, Offered, Offers, add_mps, problem_of
 from devherd.proto import spool_pb2
-from devherd.records import Record, field
 from devherd.spool import encoded, ids_of
 
 if TYPE_CHECKING:
@@ -34,15 +35,13 @@ _PREFERENCES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Part:
     """A device of an offer, encoded as the only device of each message: several of them in a row are one message."""
 
-    __slots__ = ("ids", "in_offer", "in_resource")
-
-    def __init__(self, ids: Sequence[str], in_offer: bytes, in_resource: bytes) -> None:
-        self.ids: Final = ids
-        self.in_offer: Final = in_offer
-        self.in_resource: Final = in_resource
+    ids: Sequence[str]
+    in_offer: bytes
+    in_resource: bytes
 
     def judged(self, verdict: Verdict) -> "Part":
         """A copy with the reasons and warnings of this verdict."""
@@ -54,25 +53,18 @@ class Part:
         return Part(self.ids, encoded(offer), encoded(resource))
 
 
+@dataclass(frozen=True, eq=False)
 class Made:
     """An offer, encoded. One that has not changed is the same object: readers need not look at it again."""
 
-    def __init__(
-        self,
-        name: str,
-        head: bytes,
-        head_of_resource: bytes,
-        parts: Mapping[DeviceKey, Part],
-        verdicts: Mapping[DeviceKey, Verdict],
-    ) -> None:
-        self.name: Final = name
-        self.head: Final = head
-        """The offer without its devices."""
-        self.head_of_resource: Final = head_of_resource
-        self.parts: Final = parts
-        """The devices, in their order."""
-        self.verdicts: Final = verdicts
-        """Those on its devices: each has the reasons and warnings of its own."""
+    name: str
+    head: bytes
+    """The offer without its devices."""
+    head_of_resource: bytes
+    parts: Mapping[DeviceKey, Part]
+    """The devices, in their order."""
+    verdicts: Mapping[DeviceKey, Verdict]
+    """Those on its devices: each has the reasons and warnings of its own."""
 
     @cached_property
     def in_offer(self) -> bytes:
@@ -117,12 +109,13 @@ class Made:
         return Made(self.name, self.head, self.head_of_resource, parts, verdicts)
 
 
-class DevicePluginOffers(Record, frozen=False):
+@dataclass(slots=True)
+class DevicePluginOffers:
     """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
-    made: list[Made] = field(factory=list)
-    problems: list[spool_pb2.Problem] = field(factory=list)
-    rules: dict[DeviceKey, str] = field(factory=dict)
+    made: list[Made] = field(default_factory=list)
+    problems: list[spool_pb2.Problem] = field(default_factory=list)
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
 
     @property
     def offers(self) -> list[spool_pb2.Offer]:
@@ -130,22 +123,19 @@ class DevicePluginOffers(Record, frozen=False):
         return [made.offer for made in self.made]
 
 
+@dataclass(frozen=True, slots=True)
 class _KeptPart:
-    """A part as last made, and what it was made of: thousands need not be made again for one of them."""
+    """A part as last made, and what it was made of."""
 
-    __slots__ = ("offered", "part", "problem", "replicas", "shares")
-
-    def __init__(
-        self, offered: Offered, shares: Sequence[str], replicas: int, part: Part, problem: spool_pb2.Problem | None
-    ) -> None:
-        self.offered: Final = offered
-        self.shares: Final = shares
-        self.replicas: Final = replicas
-        self.part: Final = part
-        self.problem: Final = problem
+    offered: Offered
+    shares: Sequence[str]
+    replicas: int
+    part: Part
+    problem: spool_pb2.Problem | None
 
 
-class _Kept(Record):
+@dataclass(frozen=True, slots=True)
+class _Kept:
     """An offer as last made, and what it was made of."""
 
     offer: Offer
@@ -180,7 +170,7 @@ class Maker:
         before, self._kept = self._kept, {}
         result = DevicePluginOffers(problems=list(offers.problems), rules=offers.rules)
         for offer in offers.offers:
-            known = [bool(offered.numa_nodes) for offered in offer.devices]
+            known = [bool(offered.entry.device.numa_nodes) for offered in offer.devices]
             nodes = self._processor_nodes() if any(known) and not all(known) else ()
             kept = before.get(offer.name)
             if kept is None or kept.processor_nodes != nodes or kept.offer != offer:
@@ -203,7 +193,7 @@ class Maker:
                 with_verdicts = last if is_last else made.judged(of_it)
                 self._judged[made.name] = made, with_verdicts
             judged.append(with_verdicts)
-        return offers.but(made=judged)
+        return replace(offers, made=judged)
 
     def _made(self, offer: Offer, processor_nodes: Collection[int], before: Mapping[DeviceKey, _KeptPart]) -> _Kept:
         unique, problems = _unique(offer)
@@ -336,7 +326,7 @@ def _unique(offer: Offer) -> tuple[list[Offered], list[spool_pb2.Problem]]:
     unique: list[Offered] = []
     problems: list[spool_pb2.Problem] = []
     known: set[str] = set()
-    for offered in sorted(offer.devices, key=lambda offered: offered.order):
+    for offered in sorted(offer.devices, key=lambda offered: NaturalKey(offered.ids[0])):
         ids = offered.ids
         if known.isdisjoint(ids):
             known.update(ids)
@@ -361,14 +351,16 @@ def _fitting(devices: list[Offered], possible_nodes: int) -> list[tuple[Offered,
 
     A device whose NUMA nodes are unknown has `possible_nodes`, and those of others.
     """
-    possible_nodes += len({node for offered in devices for node in offered.numa_nodes})
-    bytes_at_most = sum(len(offered.ids) * largest_size(offered.longest, possible_nodes) for offered in devices)
+    possible_nodes += len({node for offered in devices for node in offered.entry.device.numa_nodes})
+    bytes_at_most = sum(
+        len(offered.ids) * largest_size(max(offered.ids, key=len), possible_nodes) for offered in devices
+    )
     if bytes_at_most <= MAX_LIST_BYTES:
         return [(offered, offered.entry.device.shares, offered.replicas) for offered in devices]
     kept: list[tuple[Offered, Sequence[str], int]] = []
     size = 0
     for offered in devices:
-        numa_nodes = len(offered.numa_nodes) or possible_nodes
+        numa_nodes = len(offered.entry.device.numa_nodes) or possible_nodes
         for number, device_id in enumerate(offered.ids):
             size += largest_size(device_id, numa_nodes)
             if size > MAX_LIST_BYTES:

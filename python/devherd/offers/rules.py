@@ -7,14 +7,13 @@ The front ends decide how containers get devices: `device_plugin` is the kubelet
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import dataclass, field, replace
 
-from devherd._native import Device, NaturalKey, vendors
+from devherd._native import Device, vendors
 from devherd.config.resolved import Config, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
-from devherd.records import Record, field
 from devherd.spool import ids_of
 from devherd.text import resource_name_refusal
 
@@ -45,7 +44,7 @@ def feasible_sharing(sharing: Sharing, device: Device) -> tuple[Sharing, str | N
     if sharing.replicas > MOST_BEFORE_VOLTA and _is_before_volta(attributes):
         capability = attributes["compute_capability"]
         text = f"MPS serves at most {MOST_BEFORE_VOLTA} clients on a GPU of compute capability {capability}"
-        return sharing.but(replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
+        return replace(sharing, replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
     return sharing, None
 
 
@@ -62,84 +61,62 @@ def _is_before_volta(attributes: Mapping[str, str]) -> bool:
     return version is not None and int(version[1]) < 7
 
 
+@dataclass(frozen=True, slots=True)
 class Offered:
-    """A device in an offer. There may be ten thousand: the device is asked once for what each arrangement needs."""
+    """A device in an offer."""
 
-    __slots__ = ("by_mps", "entry", "ids", "longest", "numa_nodes", "order", "pre_start", "replicas", "rule")
-
-    def __init__(self, entry: Entry, replicas: int, pre_start: PreStart, rule: str, *, by_mps: bool) -> None:
-        self.entry: Final = entry
-        self.replicas: Final = replicas
-        """How many containers may share each of its ids; 0 if it is not shared."""
-        self.by_mps: Final = by_mps
-        """True if they share it through NVIDIA's Multi-Process Service."""
-        self.pre_start: Final = pre_start
-        """What must hold before a container with it starts."""
-        self.rule: Final = rule
-        """The rule that chose the offer."""
-        self.ids: Final = ids_of(entry.device.id, replicas, entry.device.shares)
-        """The ids under which the kubelet lists it."""
-        is_one = len(self.ids) == 1
-        self.longest: Final = self.ids[0] if is_one else max(self.ids, key=lambda one: len(one.encode()))
-        """The longest of them."""
-        self.numa_nodes: Final = entry.device.numa_nodes
-        self.order: Final = NaturalKey(self.ids[0])
-        """Its place in the offer."""
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Offered) and self._values == other._values)
+    entry: Entry
+    replicas: int
+    """How many containers may share each of its ids; 0 if it is not shared."""
+    pre_start: PreStart
+    """What must hold before a container with it starts."""
+    rule: str
+    """The rule that chose the offer."""
+    by_mps: bool = False
+    """True if they share it through NVIDIA's Multi-Process Service."""
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def _values(self) -> tuple[object, ...]:
-        return self.entry, self.replicas, self.by_mps, self.pre_start, self.rule
+    def ids(self) -> list[str]:
+        """The ids under which the kubelet lists it."""
+        return ids_of(self.entry.device.id, self.replicas, self.entry.device.shares)
 
 
-class Offer(Record, frozen=False):
+@dataclass(slots=True)
+class Offer:
     """The devices that are advertised under one name."""
 
     name: str
     vendor: str
     """The vendor of its first device."""
-    devices: list[Offered] = field(factory=list)
+    devices: list[Offered] = field(default_factory=list)
     preferred: str = "packed"
     """Which devices are allocated together: `aligned`, `packed`, `distributed`, `none`."""
     fail_requests_greater_than_one: bool = False
 
 
-class Offers(Record, frozen=False):
+@dataclass(slots=True)
+class Offers:
     """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
-    offers: list[Offer] = field(factory=list)
-    problems: list[spool_pb2.Problem] = field(factory=list)
-    rules: dict[DeviceKey, str] = field(factory=dict)
+    offers: list[Offer] = field(default_factory=list)
+    problems: list[spool_pb2.Problem] = field(default_factory=list)
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class _Choice:
     """What the rules decide about a device."""
 
-    __slots__ = ("entry", "fail_requests_greater_than_one", "name", "offered", "preferred", "problem", "rule")
-
-    def __init__(
-        self,
-        entry: Entry,
-        rule: str,
-        offered: Offered | None = None,
-        name: str = "",
-        *,
-        preferred: str = "",
-        problem: spool_pb2.Problem | None = None,
-        fail_requests_greater_than_one: bool = False,
-    ) -> None:
-        """`offered` is None if it is not offered."""
-        self.entry: Final = entry
-        self.rule: Final = rule
-        self.offered: Final = offered
-        self.name: Final = name
-        self.preferred: Final = preferred
-        self.problem: Final = problem
-        self.fail_requests_greater_than_one: Final = fail_requests_greater_than_one
+    entry: Entry
+    rule: str
+    offered: Offered | None = None
+    """None if it is not offered."""
+    name: str = ""
+    preferred: str = ""
+    problem: spool_pb2.Problem | None = None
+    fail_requests_greater_than_one: bool = False
 
 
 class Arranger:

@@ -1,11 +1,11 @@
 """Rules that find records about devices in the kernel log: the shipped ones and the user's own."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from devherd.records import Record
 
-
-class Rule(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
     """One rule. One with none of reason, evidence, takes_back and looks only counts Xids, or tells a GPU's UUID."""
 
     name: str

@@ -6,6 +6,7 @@ Xids follow from NVIDIA's catalogue, xids.py.
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 from devherd._native import Evidence, health_sources
 from devherd.reasons import xids
 from devherd.reasons.xids import Advice
-from devherd.records import Record, field
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -88,7 +88,8 @@ Action = Literal["unhealthy", "warn", "ignore"]
 """`unhealthy`: the kubelet does not allocate the device; `warn`: it is shown; `ignore`: it is counted."""
 
 
-class Meaning(Record):
+@dataclass(frozen=True, slots=True)
+class Meaning:
     """The meaning of a reason of a source for a device; rust/src/health/source.rs documents the words."""
 
     action: Action
@@ -110,7 +111,7 @@ class Meaning(Record):
     """Worse than the best in this boot: an operator may say that what is now is right."""
     is_damped: bool = True
     """Whether it is held longer if it recurs often; false if presence ends it, or an operator raises it."""
-    by_value: Mapping[str, "Meaning"] = field(factory=dict)
+    by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """Other meanings of certain values of the finding, each held separately: the codes of an Xid."""
     rule: str = ""
     """The rule of the configuration that changes it: `health.rules[0]`."""
@@ -164,7 +165,7 @@ def xid_meanings(of_nvlink: Advice = "warn") -> dict[str, Meaning]:
 @functools.cache
 def _of_xid(code: int, advice: Advice) -> Meaning:
     """One for all sources of Xids: there are 116."""
-    return OF_ADVICE[advice].but(threshold=xids.described(code))
+    return replace(OF_ADVICE[advice], threshold=xids.described(code))
 
 
 def _meanings() -> dict[tuple[str, str], Meaning]:
@@ -172,7 +173,7 @@ def _meanings() -> dict[tuple[str, str], Meaning]:
         (source.name, native.reason): meaning_from(native) for source in health_sources() for native in source.meanings
     }
     for source, by_code in ((KERNEL_LOG, xid_meanings(of_nvlink="driver-decides")), (NVML, xid_meanings())):
-        all_meanings[source, xids.XID] = all_meanings[source, xids.XID].but(by_value=by_code)
+        all_meanings[source, xids.XID] = replace(all_meanings[source, xids.XID], by_value=by_code)
     return all_meanings
 
 
@@ -205,7 +206,7 @@ def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
     meaning = MEANINGS[finding.source, finding.reason]
     meaning = meaning.by_value.get(finding.value, meaning)
     if finding.reason == xids.XID and xids.is_unknown_to(finding.value, driver):
-        return meaning.but(evidence=meaning.evidence - {Evidence.RECOVERY_UNASKED})
+        return replace(meaning, evidence=meaning.evidence - {Evidence.RECOVERY_UNASKED})
     return meaning
 
 

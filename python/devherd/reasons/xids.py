@@ -5,10 +5,9 @@ application caused it. The catalogue also says which Xids are followed by the dr
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
-
-from devherd.records import Record
 
 XID = "xid"
 """The reason of findings about Xids."""
@@ -19,7 +18,8 @@ Advice = Literal["driver-decides", "reset", "broken", "warn", "count"]
 """
 
 
-class Xid(Record):
+@dataclass(frozen=True, slots=True)
+class Xid:
     """An entry of the catalogue."""
 
     name: str

@@ -4,7 +4,8 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from devherd.health.held import Held
 from devherd.health.kernel_log import PrintedXid
@@ -42,7 +43,8 @@ _FOLLOWS = "caused by previous Xid"
 """In the record of a channel that went down with another: the other Xid says why."""
 
 
-class Application(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Application:
     """A process of an application, and what the driver says of it."""
 
     pid: str
@@ -152,7 +154,8 @@ class ChangeLog:
 
     def lost(self, news: Iterable[News]) -> None:
         """Log what has become of lost devices: not listed any more, back, or not missed any more."""
-        for device, text, is_over in news:
+        for one in news:
+            device, text, is_over = one.device, one.text, one.is_over
             name = f"{device.resource_name} {device.device}"
             details = {"pci_address": device.pci_address, "slot": device.slot, "serial": device.serial}
             fields = {"resource_name": device.resource_name, "device_id": device.device} | details

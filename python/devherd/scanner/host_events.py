@@ -8,6 +8,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -19,7 +20,6 @@ from devherd.health.held import KernelLogPosition
 from devherd.proto import spool_pb2
 from devherd.reasons.kernel_log_rules import Rule, compiled_from, in_force
 from devherd.reasons.registry import DEVLINK, KERNEL_LOG
-from devherd.records import Record, field
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,11 @@ class Readable(Protocol):
         """The descriptor."""
 
 
-class HostChanges(Record, frozen=False):
+@dataclass(slots=True)
+class HostChanges:
     """What happened on the host during a wait; true if there was anything."""
 
-    events: list[dict[str, str]] = field(factory=list)
+    events: list[dict[str, str]] = field(default_factory=list)
     """Relevant uevents, oldest first."""
     paths: bool = False
     """Entries of watched directories were created or removed."""
@@ -260,7 +261,8 @@ def _open_watch_of(directory: Path) -> DirectoryWatch | None:
     return watch
 
 
-class Records(Record):
+@dataclass(frozen=True, slots=True)
+class Records:
     """The result of one read of the kernel log."""
 
     events: tuple[KernelLogEvent, ...] = ()
@@ -293,9 +295,8 @@ class KernelLogReader:
             return
         try:
             root = str(self._config.host_root.absolute())
-            self._log = KernelLog(
-                root, compiled_from(self.rules.values()), simulated=self._simulated, after=self._position
-            )
+            after = astuple(self._position) if self._position else None
+            self._log = KernelLog(root, compiled_from(self.rules.values()), simulated=self._simulated, after=after)
             self._refusal = None
         except OSError as error:
             self._refusal = error

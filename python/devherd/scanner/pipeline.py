@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -33,7 +34,6 @@ from devherd.reasons.registry import (
     MPS,
     OF_OPERATORS,
 )
-from devherd.records import Record
 from devherd.scanner.core import edits_by, edits_for, native_scanner, now, refusals, vendor_options
 from devherd.scanner.host_events import ANYTHING, DevlinkReader, HostChanges
 from devherd.scanner.side_files import CdiSpecs
@@ -59,7 +59,8 @@ UNKNOWN_SECONDS = 30.0
 """How much longer than `forget_after` a device stays listed while nobody can say whether a pod holds it."""
 
 
-class NodeOffers(Record):
+@dataclass(frozen=True)
+class NodeOffers:
     """The offers of `entries` under `config`, and the form that the device plugin serves."""
 
     config: Config

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,7 +18,6 @@ from devherd import spool
 from devherd.inventory import DeviceKey
 from devherd.offers.device_plugin import Made
 from devherd.proto import spool_pb2
-from devherd.records import Record
 from devherd.spool import encoded, identity_of
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,8 @@ Acknowledged = Callable[[str, int | None], bool]
 """Takes a resource's key and a version: True if the kubelet can get no list older than it; None: no list at all."""
 
 
-class _Departure(Record):
+@dataclass(frozen=True, slots=True)
+class _Departure:
     """Devices that a resource no longer lists, from a version of its file on; None: its file is removed."""
 
     key: str
@@ -53,7 +54,7 @@ class Handover:
     def returned(self, key: str, version: int) -> None:
         """A removed resource has a file again: a child that has sent this version lists no earlier device."""
         self._departures = [
-            one.but(version=version) if one.key == key and one.version is None else one for one in self._departures
+            replace(one, version=version) if one.key == key and one.version is None else one for one in self._departures
         ]
 
     def held_back(self, key: str, arriving: AbstractSet[DeviceKey]) -> set[DeviceKey]:

@@ -7,6 +7,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,6 @@ from devherd.config.sections import External
 from devherd.health.held import Seen
 from devherd.proto import health_pb2
 from devherd.reasons.registry import AMD_EXPORTER, AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS
-from devherd.records import Record, as_plain
 
 _USUAL = {**MONITORS, AMD_KFD: "dev/kfd"}
 """Default paths of vendors' monitors and of AMD's driver, on the host."""
@@ -26,7 +26,8 @@ _INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
 """For monitors, in seconds: time between two calls, limit of a call, silence after which findings are dropped."""
 
 
-class Order(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
     """A program to run, a file to read or a socket or device to ask; times in seconds."""
 
     command: tuple[str, ...] = ()
@@ -51,7 +52,7 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
         order = _order_to_ask(source, socket, config.host_root, boot_id)
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
             orders[source] = order
-    requests = {source: json.dumps(as_plain(order)) for source, order in orders.items()}
+    requests = {source: json.dumps(asdict(order)) for source, order in orders.items()}
     if config.ledger.enabled:
         requests[LEDGER] = json.dumps({"ignore": config.ledger.ignore, "boot_id": boot_id})
     return requests

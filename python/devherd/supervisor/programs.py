@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,12 +20,12 @@ from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS, NVML, temporary_directory
-from devherd.records import Record
 from devherd.settings import Settings
 from devherd.supervisor.sandbox import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
 
-class Program(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
     """One child, `group:name` in supervisorctl, or, with `per_file`, one child for each spool file of a directory.
 
     To add a program, add one entry to `DEVHERD`.
@@ -61,7 +62,8 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class Programs(Record):
+@dataclass(frozen=True, slots=True)
+class Programs:
     """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
 
     children: tuple[Program, ...]

@@ -7,12 +7,12 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 
 from devherd import _native
-from devherd.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,8 @@ class Capability(IntEnum):
     SYSLOG = 34
 
 
-class Access(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
     """Paths are files, or directories with everything below; missing paths give no access.
 
     A child can always read Python's own code, write /dev/null, and stat any file.

@@ -6,8 +6,9 @@ import json
 import operator
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from devherd.errors import DevherdError, UnreachableError
 from devherd_sim.kubelet import reports
@@ -18,7 +19,8 @@ from devherd_sim.kubelet.pod import AdmissionError, StartError, parse
 from devherd_sim.kubelet.registration import Disturbance
 
 
-class _Counted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Counted:
     words: str
     is_reached: Callable[[int, int], bool]
 
