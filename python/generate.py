@@ -1,7 +1,8 @@
 """Writes what follows from the models of the configuration: `make models`.
 
 `devherd/config/sections.py` has a dataclass for each section of the configuration in force, with the keys and
-defaults of the model, and without pydantic. The settings of `rust/tests/settings` are the defaults as the scan core gets them.
+defaults of the model, and without pydantic. The settings of `rust/tests/settings` are the defaults as the scan core
+gets them.
 """
 
 import inspect
