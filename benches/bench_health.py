@@ -14,7 +14,7 @@ import system_calls
 from herds import directory
 from measure import figure, headline, milliseconds, use_byte_code
 
-from devherd._native import Scanner, health_sources
+from devherd._native import Poller, Scanner, health_sources
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd_sim.node.presets import preset
@@ -57,21 +57,23 @@ def _measure(what: str, root: Path, devices: int, vendors: dict[str, object], ge
     settings = resolve(config).native_json()
     already = len(list(FILES.iterdir()))
     scanner = Scanner(str(root), settings)
-    keys = [(device.vendor, device.card, device.id) for device in scanner.scan().devices]
+    scan, poller = scanner.scan(), Poller(scanner)
+    poller.watch(scan, [])
+    keys = [device.key for device in scan.devices]
     assert len(keys) >= devices
     for is_logged in (False, True):
-        scanner.reads_kernel_log(is_logged)
-        scanner.poll()
-        regular = _cpu_seconds(scanner.poll_due)
+        poller.reads_kernel_log(is_logged)
+        poller.poll()
+        regular = _cpu_seconds(poller.poll_due)
         aim = "<= 1 % of a core" if devices <= max(CARDS) else ""
         log = f"{'with' if is_logged else 'without'} the kernel log; {regular:.2%} of a core at one a second"
         figure(f"{what}: a regular poll", milliseconds(regular), aim, log)
         opened = (len(list(FILES.iterdir())) - already) / devices
         figure("  files that stay open, a device", f"{opened:.2f}", "", "of sysfs, 4.5 kB of kernel memory each")
-    figure("  a look at everything", milliseconds(_cpu_seconds(scanner.poll)))
+    figure("  a look at everything", milliseconds(_cpu_seconds(poller.poll)))
     for reads, sources in _by_class().items():
-        seconds = _cpu_seconds(partial(scanner.poll_due, [(key, sources) for key in keys]), LOOKS)
-        more = seconds - _cpu_seconds(partial(scanner.poll_due, [(key, NO_SOURCE) for key in keys]), LOOKS)
+        seconds = _cpu_seconds(partial(poller.poll_due, [(key, sources) for key in keys]), LOOKS)
+        more = seconds - _cpu_seconds(partial(poller.poll_due, [(key, NO_SOURCE) for key in keys]), LOOKS)
         figure(f"  every {reads} looked at besides, a device", f"{max(0.0, more) / devices * 1e6:.2f} us")
     calls = system_calls.of_polls(root, settings, POLLS) if devices <= MOST_TRACED else None
     if calls is not None:

@@ -15,7 +15,7 @@ import herds
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
 
-from devherd._native import Scanner
+from devherd._native import Poller, Scanner
 from devherd.config.model import Config
 from devherd.config.vendors import Vendors
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -183,13 +183,15 @@ def _time_generic(root: Path, where: str) -> None:
         (nodes / f"d{number}").touch()
     device = {"name": "example.com/many", "groups": [{"paths": [{"path": "/dev/many/d*"}]}]}
     scanner = Scanner(str(root), settings(generic=[device]))
-    assert len(scanner.scan().devices) == PATHS
+    scan, poller = scanner.scan(), Poller(scanner)
+    poller.watch(scan, [])
+    assert len(scan.devices) == PATHS
     took, floor = (
         median_seconds(scanner.scan, 50),
         median_seconds(lambda: [node.stat() for node in nodes.iterdir()], 50),
     )
     figure(f"scan, {where}", milliseconds(took), "", f"{took / floor:.2f}x listing and stat in Python")
-    figure(f"health poll, {where}", milliseconds(median_seconds(scanner.poll, 50)))
+    figure(f"health poll, {where}", milliseconds(median_seconds(poller.poll, 50)))
 
 
 def _measure(subject: Subject, number: int, root: Path) -> None:
@@ -214,12 +216,14 @@ def _measure(subject: Subject, number: int, root: Path) -> None:
 def _everything(root: Path) -> None:
     native_settings = Config(host_root=root).native_json()
     scanner = Scanner(str(root), native_settings)
-    devices = len(scanner.scan().devices)
+    scan, poller = scanner.scan(), Poller(scanner)
+    poller.watch(scan, [])
+    devices = len(scan.devices)
     alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, 100) for vendor in Vendors.model_fields)
     took = median_seconds(scanner.scan, 100)
     against = f"{took / alone:.2f}x each vendor alone, summed"
     figure(f"{devices} devices of {len(Vendors.model_fields)} vendors", milliseconds(took), "", against)
-    figure("health poll", milliseconds(median_seconds(scanner.poll, 100)))
+    figure("health poll", milliseconds(median_seconds(poller.poll, 100)))
     calls = system_calls.of_scans(root, native_settings)
     if calls is not None:
         figure("system calls of the first scan", f"{calls[0]}")

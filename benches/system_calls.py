@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from devherd._native import Scanner
+from devherd._native import Poller, Scanner
 
 
 def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
@@ -42,7 +42,8 @@ def _counts(strace: str, arguments: list[str]) -> dict[str, int]:
 
 if __name__ == "__main__":
     scanner = Scanner(sys.argv[1], sys.argv[2])
+    poller = Poller(scanner)
     for _ in range(int(sys.argv[3])):
-        scanner.scan()
+        poller.watch(scanner.scan(), [])
     for _ in range(int(sys.argv[4])):
-        scanner.poll_due()
+        poller.poll_due()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devherd._native import Device, Edits, Finding, Scan, Scanner
+from devherd._native import Device, Edits, Finding, Poller, Scan, Scanner
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.reasons.registry import MEANINGS
@@ -41,9 +41,10 @@ class Answered:
 class AnsweredScan:
     """A scan whose devices are answered; `left_out` are those that their vendor does not offer, with why."""
 
-    def __init__(self, scanner: Scanner, scan: Scan) -> None:
+    def __init__(self, scanner: Scanner, poller: Poller, scan: Scan) -> None:
         self.scan = scan
-        polled = {(look.card, look.id): look.findings for look in settled_looks(scanner)}
+        poller.watch(scan, [])
+        polled = {(look.card, look.id): look.findings for look in settled_looks(poller)}
         self.left_out = {device.id: why for device in scan.devices if (why := scanner.left_out(device))}
         self.devices = [
             Answered(
@@ -65,24 +66,21 @@ class AnsweringScanner:
 
     def __init__(self, host_root: str, settings: str) -> None:
         self.native = Scanner(host_root, settings)
+        self.poller = Poller(self.native)
 
     def scan(self) -> AnsweredScan:
         """Look at the host, and answer for what is there."""
-        return AnsweredScan(self.native, self.native.scan())
+        return AnsweredScan(self.native, self.poller, self.native.scan())
 
     def poll(self) -> list[tuple[str, str, str, list[str]]]:
         """Look again at what is there; vendor, card, id and reasons of the devices that are Unhealthy."""
-        return unhealthy(self.native)
+        looks = settled_looks(self.poller)
+        found = [(look.vendor, look.card, look.id, reasons_in(look.findings)) for look in looks]
+        return [look for look in found if look[3]]
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the scan core does."""
         return getattr(self.native, name)
-
-
-def unhealthy(scanner: Scanner) -> list[tuple[str, str, str, list[str]]]:
-    """Vendor, card, id and reasons of the devices that a poll finds Unhealthy."""
-    looks = [(look.vendor, look.card, look.id, reasons_in(look.findings)) for look in settled_looks(scanner)]
-    return [look for look in looks if look[3]]
 
 
 def not_examined(scan: Scan | AnsweredScan) -> list[tuple[str | None, str | None]]:
@@ -108,3 +106,10 @@ def scanner_of(root: Path, **settings: Any) -> tuple[Scanner, Scan]:
     """The scan core as a configuration makes it, and its first scan of a host."""
     scanner = native_scanner(resolve(Config.model_validate({"host_root": root, **settings})))
     return scanner, scanner.scan()
+
+
+def poller_of(scanner: Scanner, scan: Scan) -> Poller:
+    """A poller of the devices of this scan."""
+    poller = Poller(scanner)
+    poller.watch(scan, [])
+    return poller

@@ -63,8 +63,8 @@ and nothing is held against a device, up to five seconds later.
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
 Reads that are not due at each poll are spread over the cards where there are more than 64. Devices are looked for at
-each event of the kernel and each [`scan.period`](configuration.md#scan); what an FPGA's port has loaded, which no event
-reports, is read each 5 s.
+each event of the kernel and each [`scan.period`](configuration.md#scan); with an FPGA's port, whose programming no
+event reports, each 5 s.
 """
 
 XIDS_HEAD = """\

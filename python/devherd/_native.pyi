@@ -26,6 +26,7 @@ __all__ = [
     "NotExamined",
     "NvmlWatch",
     "Platform",
+    "Poller",
     "Preference",
     "Problem",
     "Scan",
@@ -203,30 +204,6 @@ class HealthSource:
 
 def health_sources() -> list[HealthSource]:
     """Every source: those of the scan core, in the order in which a device is looked at, then those of Python."""
-
-@final
-class Look:
-    """What a poll says of one device."""
-
-    @property
-    def vendor(self) -> str: ...
-    @property
-    def card(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def findings(self) -> list[Finding]:
-        """Sorted by source, reason and file."""
-    @property
-    def not_looked(self) -> dict[str, str]:
-        """Why a source did not look, by its name; its earlier findings stay in force.
-
-        The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
-        """
-
-    @property
-    def is_unsure(self) -> bool:
-        """Whether another look in a second tells more."""
 
 @final
 class Device:
@@ -447,6 +424,9 @@ class Scan:
     def look_again(self) -> bool:
         """Whether something was changing: a scan before the next regular one tells more."""
     @property
+    def changes_in_silence(self) -> bool:
+        """Whether a device may become another without an event."""
+    @property
     def requests(self) -> dict[str, str]: ...
     @property
     def vendors(self) -> list[str]: ...
@@ -459,18 +439,77 @@ class Scan:
 
 @final
 class Scanner:
-    """Looks at one host. `settings` is JSON, rust/src/settings.rs names its keys; ValueError when it does not fit.
+    """Scans one host. `settings` is JSON, rust/src/settings.rs names its keys; ValueError when it does not fit.
 
-    `beat` is called every half second while a scan or poll waits for cards that hang.
+    `beat` is called every half second while a scan waits for cards that hang.
     """
 
     def __new__(cls, host_root: str, settings: str) -> Scanner: ...
     def reconfigure(self, settings: str) -> None: ...
     def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
-    def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
-        """Look again, at everything, at the devices last found, and at those kept.
+    def forget(self) -> None:
+        """Drop what was kept to make the next scan cheap: something has happened on the host."""
 
-        Only those with something to say are answered. What is not looked at by one of the following two is as it was.
+    @property
+    def is_simulated(self) -> bool: ...
+    def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
+        """What a container gets for a device, `by` `device-plugin` or `cdi` (ValueError for another way).
+
+        None for a device of a vendor that is not asked for. Device and platform may be of any scan, or restored.
+        """
+
+    def left_out(self, device: Device) -> str | None:
+        """Why the options keep a device out of the offers; None if it is offered."""
+
+    def are_gone(self, devices: list[Device]) -> list[bool]:
+        """Whether each of these devices, which the last scan could not examine, is known to be gone all the same."""
+
+    def watched_directories(self) -> list[str]: ...
+    def processor_nodes(self) -> list[int]:
+        """The NUMA nodes of the host that have processors; empty where the kernel does not tell."""
+
+@final
+class Look:
+    """What a poll says of one device."""
+
+    @property
+    def vendor(self) -> str: ...
+    @property
+    def card(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def findings(self) -> list[Finding]:
+        """Sorted by source, reason and file."""
+    @property
+    def not_looked(self) -> dict[str, str]:
+        """Why a source did not look, by its name; its earlier findings stay in force.
+
+        The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
+        """
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether another look in a second tells more."""
+
+@final
+class Poller:
+    """Polls the health of devices on the host of a scanner, behind the same fence.
+
+    `beat` is called every half second while a poll waits for cards that hang.
+    """
+
+    def __new__(cls, scanner: Scanner) -> Poller: ...
+    def switch_off(self, sources: set[str]) -> None:
+        """Let these sources read nothing, and all others read."""
+
+    def watch(self, scan: Scan, kept: list[Device]) -> None:
+        """Watch the devices of a scan from now on, and those that it could not examine."""
+
+    def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
+        """Look at everything.
+
+        Only devices with something to say are answered. What is not looked at by one of the following two is as it was.
         """
 
     def poll_due(
@@ -487,14 +526,9 @@ class Scanner:
     def poll_named(self, named: Sequence[str], paths: bool, beat: Callable[[], object] | None = None) -> list[Look]:
         """Look, between regular polls, at the cards at these places of sysfs; on wish at all nodes and other paths."""
 
-    def are_as_found(self, beat: Callable[[], object] | None = None) -> bool:
-        """Whether each device is as the last scan has found it, where no event would report another."""
-
     def pause(self) -> int:
         """Seconds until a regular poll has something to look at: 1 to 5."""
 
-    def watch_also(self, devices: list[Device]) -> None:
-        """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
     def device_dumps(self, beat: Callable[[], object] | None = None) -> list[tuple[str, Finding]]:
         """All dumps that drivers have made of devices' states: path of the device on the host, and its finding.
 
@@ -523,24 +557,6 @@ class Scanner:
 
     def forget_best(self, card: str, reason: str) -> None:
         """Let what this reason is relative to begin again on a card: an operator says that what is now is right."""
-
-    @property
-    def is_simulated(self) -> bool: ...
-    def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
-        """What a container gets for a device, `by` `device-plugin` or `cdi` (ValueError for another way).
-
-        None for a device of a vendor that is not asked for. Device and platform may be of any scan, or restored.
-        """
-
-    def left_out(self, device: Device) -> str | None:
-        """Why the options keep a device out of the offers; None if it is offered."""
-
-    def are_gone(self, devices: list[Device]) -> list[bool]:
-        """Whether each of these devices, which the last scan could not examine, is known to be gone all the same."""
-
-    def watched_directories(self) -> list[str]: ...
-    def processor_nodes(self) -> list[int]:
-        """The NUMA nodes of the host that have processors; empty where the kernel does not tell."""
 
 @final
 class UeventSocket:

@@ -196,6 +196,12 @@ impl Device {
         self.attributes.get(name).map(|fact| fact.value.to_string())
     }
 
+    /// Vendor, card and id.
+    #[must_use]
+    pub fn key(&self) -> (&str, &str, &str) {
+        (&self.vendor, &self.card, &self.id)
+    }
+
     /// All ids that the kubelet sees.
     #[must_use]
     pub fn ids(&self) -> &[String] {

@@ -1,6 +1,5 @@
 //! What Python hands to the scan: the validated parts of the configuration, as JSON.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::de::Error;
@@ -19,8 +18,6 @@ pub struct Settings {
     /// Deadline of a probe, in seconds.
     #[serde(deserialize_with = "seconds")]
     pub probe_timeout: Duration,
-    /// Names of the sources of findings that do not read.
-    pub sources_off: BTreeSet<String>,
     /// Where NVML's facts come from.
     pub nvml: NvmlSettings,
     /// Options of each vendor.

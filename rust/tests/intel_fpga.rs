@@ -377,7 +377,7 @@ fn what_a_card_shows_of_its_health_is_looked_at_in_every_mode() {
         let found = tree.scan(mode);
         assert_eq!(found.problems, []);
         let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
-        poller.watch(&found.devices);
+        poller.watch(&found.devices, &[]);
         assert_eq!(poller.poll(&PollReason::Anything, &|| {}), []);
         let id = &found.devices[0].id;
         for (file, good, bad, source, reason) in &of_card {

@@ -195,7 +195,7 @@ class Unlooked:
 
 
 class BrokenLooks:
-    """The scan core, but for its polls."""
+    """The poller, but for its polls."""
 
     def __init__(self, native: object, card: str) -> None:
         self.native, self.card = native, card
@@ -212,7 +212,7 @@ def test_a_defect_in_a_look_is_a_problem_with_its_message_and_no_fault_of_the_ca
     pipeline = region_pipeline(tmp_path)
     pipeline.scan(0.0)
     [(_, card, _)] = pipeline.inventory.entries
-    monkeypatch.setattr(pipeline, "_native", BrokenLooks(pipeline._native, card))
+    monkeypatch.setattr(pipeline, "_poller", BrokenLooks(pipeline._poller, card))
 
     pipeline.poll(periodic=True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from amd_host import advertised_by_the_vendors_plugin, by_id, host, names, scanned
-from answering import scanner_of
+from answering import poller_of, scanner_of
 
 from devherd._native import NaturalKey
 from devherd.scanner.core import settled_looks
@@ -199,11 +199,12 @@ def test_a_gpu_that_is_too_hot_is_warned_of_with_all_its_partitions(preset_name:
     """By the limits of its own sensors. It lowers its clocks, and goes on: a pod may have it."""
     root = SimulatedNode.create(tmp_path, PRESETS[preset_name].spec).root
     scanner, scan = scanner_of(root)
+    poller = poller_of(scanner, scan)
     gpu = scan.devices[0].attributes["pci_address"]
-    assert settled_looks(scanner) == []
+    assert settled_looks(poller) == []
     junction = min(root.glob(f"sys/devices/pci*/**/{gpu}/hwmon/hwmon*/temp2_input"))
     for millidegrees, is_hot in ((109_999, False), (110_000, True), (105_000, True), (104_999, False)):
         junction.write_text(f"{millidegrees}\n")
-        found = {look.id: [(one.source, one.value) for one in look.findings] for look in settled_looks(scanner)}
+        found = {look.id: [(one.source, one.value) for one in look.findings] for look in settled_looks(poller)}
         parts = [device.id for device in scan.devices if device.attributes["pci_address"] == gpu]
         assert found == ({part: [("gpu-temperature", str(millidegrees))] for part in parts} if is_hot else {})

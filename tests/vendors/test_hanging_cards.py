@@ -30,14 +30,16 @@ HUNG = {
 PROBE_TIMEOUT = 2.0
 SCANS = """
 import json, sys, time
-from devherd._native import Scanner
+from devherd._native import Poller, Scanner
 scanner = Scanner(*sys.argv[1:])
+poller = Poller(scanner)
 while sys.stdin.readline():
     start = time.monotonic()
     beats = [start]
     beat = lambda: beats.append(time.monotonic())
     scan = scanner.scan(beat)
-    faults = scanner.poll(beat)
+    poller.watch(scan, [])
+    faults = poller.poll(beat)
     beats.append(time.monotonic())
     unseen = sorted([part.vendor, part.card or "", part.finding.reason if part.finding else ""] for part in scan.unseen)
     gap = max(later - earlier for earlier, later in zip(beats, beats[1:]))

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from answering import core_settings
+from answering import core_settings, poller_of
 
-from devherd._native import Finding, Scanner, health_sources
+from devherd._native import Finding, Poller, Scanner, health_sources
 from devherd_sim.node.tree import write_tree
 
 CARD = "sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0"
@@ -20,13 +20,15 @@ def polled(tmp_path):
     # The bridge can do no less than the card, so that the card's link can be judged.
     write_tree(TREE, tmp_path)
     scanner = Scanner(str(tmp_path), core_settings(tmp_path))
-    assert scanner.poll() == [], "a poll before the first scan has nothing to look at"
-    assert len(scanner.scan().devices) == 2
+    poller, scan = Poller(scanner), scanner.scan()
+    assert poller.poll() == [], "it has no devices to look at yet"
+    assert len(scan.devices) == 2
+    poller.watch(scan, [])
 
     def poll(*lines):
         for line in lines:
             write_tree(line, tmp_path)
-        return {look.id: look.findings for look in scanner.poll() if look.findings}
+        return {look.id: look.findings for look in poller.poll() if look.findings}
 
     return poll
 
@@ -113,8 +115,7 @@ def test_a_card_that_sleeps_is_left_asleep_and_the_poll_says_so(tmp_path):
     write_tree(TREE, tmp_path)
     write_tree(f"{CARD}/power/runtime_status = suspended\n{CARD}/current_link_width = 4", tmp_path)
     scanner = Scanner(str(tmp_path), core_settings(tmp_path))
-    scanner.scan()
-    [look] = scanner.poll()
+    [look] = poller_of(scanner, scanner.scan()).poll()
     asleep = "asleep: runtime_status is suspended"
     assert (look.vendor, look.card, look.id, look.findings) == ("intel-fpga", "0000:81:00.0", "dfl-port.0", [])
     assert look.not_looked == {"pci-config": asleep, "pci-link": asleep, "temperature": asleep}

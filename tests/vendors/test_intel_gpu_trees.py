@@ -335,7 +335,7 @@ def test_a_card_whose_driver_cannot_be_told_is_called_nothing_g13(tmp_path: Path
 
 def warned(scans: AnsweringScanner) -> list[tuple[str, str, str]]:
     """Device, source and reason of what is seen."""
-    return [(look.id, one.source, one.reason) for look in scans.native.poll() for one in look.findings]
+    return [(look.id, one.source, one.reason) for look in scans.poller.poll() for one in look.findings]
 
 
 def test_health_needs_no_sidecar_g15(tmp_path: Path) -> None:
@@ -470,5 +470,5 @@ def test_a_sensor_of_such_a_card_beyond_its_limit_is_that_cards_alone(tmp_path: 
 
     sensor.write_text("106000\n")
 
-    [look] = scans.native.poll()
+    [look] = scans.poller.poll()
     assert (look.card, [finding.reason for finding in look.findings]) == ("0000:03:00.0", ["temperature"])

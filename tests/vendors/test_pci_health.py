@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from answering import scanner_of
+from answering import poller_of, scanner_of
 
-from devherd._native import Device, Finding, Scanner
+from devherd._native import Device, Finding, Poller
 from devherd.reasons.registry import MEANINGS
 from devherd.scanner.core import settled_looks
 from devherd_sim.node.presets import preset
@@ -35,22 +35,23 @@ def functions(root: Path, devices: list[Device]) -> list[Path]:
     return [*own, *physical]
 
 
-def watched(root: Path) -> tuple[Scanner, list[Device]]:
-    """A scanner that has looked once, and the PCI devices that it found."""
+def watched(root: Path) -> tuple[Poller, list[Device]]:
+    """A poller that has looked once, and the PCI devices that it polls."""
     scanner, scan = scanner_of(root)
     devices = [device for device in scan.devices if "pci_address" in device.attributes]
     assert {device.vendor for device in devices} == VENDORS
-    assert found(scanner) == {}
-    return scanner, devices
+    poller = poller_of(scanner, scan)
+    assert found(poller) == {}
+    return poller, devices
 
 
-def found(scanner: Scanner) -> dict[tuple[str, str], set[tuple[str, str]]]:
+def found(poller: Poller) -> dict[tuple[str, str], set[tuple[str, str]]]:
     """By vendor and id: source and reason of each finding."""
 
     def words(findings: list[Finding]) -> set[tuple[str, str]]:
         return {(finding.source, finding.reason) for finding in findings}
 
-    return {(look.vendor, look.id): words(look.findings) for look in settled_looks(scanner) if look.findings}
+    return {(look.vendor, look.id): words(look.findings) for look in settled_looks(poller) if look.findings}
 
 
 def count_fatal(function: Path) -> None:
@@ -82,7 +83,7 @@ def narrow_the_link(function: Path) -> None:
 
 def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -> None:
     """A card works in a slot of fewer lanes than its bridge has (intel B4). The link is the physical function's."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
     pci = root / "sys/bus/pci/devices"
     physical = [
         device
@@ -93,7 +94,7 @@ def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -
     for function in functions(root, physical):
         narrow_the_link(function)
 
-    seen = {key: words for key, words in found(scanner).items() if key in {(each.vendor, each.id) for each in physical}}
+    seen = {key: words for key, words in found(poller).items() if key in {(each.vendor, each.id) for each in physical}}
     assert seen == {(device.vendor, device.id): {("pci-link", "link-degraded")} for device in physical}
     assert {vendor for vendor, _ in seen} == VENDORS
     assert MEANINGS["pci-link", "link-degraded"].action == "warn"
@@ -101,34 +102,34 @@ def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -
 
 def test_an_error_that_only_the_port_above_has_counted_is_seen_on_the_devices_below_it(root: Path) -> None:
     """The port is the other end of the link, and many a function does not see its own errors."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
     [function, *_] = functions(root, devices)
     port = function.resolve().parent
     below = {device.id for device in devices if f"/{port.name}/" in str(functions(root, [device])[0].resolve())}
 
     (port / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL 0\n")
-    assert found(scanner) == {}
+    assert found(poller) == {}
     count_fatal(port)
 
-    seen = found(scanner)
+    seen = found(poller)
     assert {device_id for _, device_id in seen} == below
     assert set.union(*seen.values()) == {("pci-aer-fatal", "pci-aer")}
 
 
 def test_all_ones_for_a_moment_are_the_reset_of_a_function_and_no_loss(root: Path) -> None:
     """While a function is reset, configuration space reads as if nothing were there."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
     [function, *_] = functions(root, devices)
 
     leave_the_bus(function)
-    [look] = [look for look in scanner.poll() if look.is_unsure]
+    [look] = [look for look in poller.poll() if look.is_unsure]
     assert (look.findings, look.not_looked) == (
         [],
         {"pci-config": "reads as all ones: it may be in the middle of a reset"},
     )
 
     (function / "config").write_bytes(bytes.fromhex("de10b423") + bytes(60))
-    assert scanner.poll() == []
+    assert poller.poll() == []
 
 
 @pytest.mark.parametrize(
@@ -144,25 +145,25 @@ def test_what_happens_to_a_pci_function_is_seen_on_the_devices_of_every_vendor(
     root: Path, happens: Callable[[Path], None], source: str, reason: str
 ) -> None:
     """It was so for some vendors, and the changelog said for all."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
 
     for function in functions(root, devices):
         happens(function)
 
-    seen = found(scanner)
+    seen = found(poller)
     assert {(device.vendor, device.id) for device in devices} == seen.keys()
     assert all((source, reason) in words for words in seen.values())
 
 
 def test_a_sleeping_device_of_any_vendor_is_not_woken_and_keeps_its_health(root: Path) -> None:
     """Configuration space and link are left alone: a read of either would wake it, and all ones mean nothing then."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
     for function in functions(root, devices):
         (function / "power").mkdir(exist_ok=True)
         (function / "power/runtime_status").write_text("suspended\n")
         leave_the_bus(function)
 
-    looks = {(look.vendor, look.id): look for look in scanner.poll()}
+    looks = {(look.vendor, look.id): look for look in poller.poll()}
 
     assert {(device.vendor, device.id) for device in devices} == looks.keys()
     assert all(look.findings == [] and "asleep" in look.not_looked["pci-config"] for look in looks.values())
@@ -170,8 +171,8 @@ def test_a_sleeping_device_of_any_vendor_is_not_woken_and_keeps_its_health(root:
 
 def test_a_function_that_goes_altogether_is_no_finding_of_a_source(root: Path) -> None:
     """That it is gone is what the next scan says; a file that is absent says nothing."""
-    scanner, devices = watched(root)
+    poller, devices = watched(root)
     for function in functions(root, devices):
         shutil.rmtree(function.resolve(), ignore_errors=True)
 
-    assert all(words <= {("node", "node-missing"), ("path", "node-missing")} for words in found(scanner).values())
+    assert all(words <= {("node", "node-missing"), ("path", "node-missing")} for words in found(poller).values())

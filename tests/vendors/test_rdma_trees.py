@@ -449,7 +449,7 @@ def test_a_device_whose_only_link_goes_is_down_and_one_that_never_had_a_second_i
 
 def warned(scans: AnsweringScanner) -> list[tuple[str, str, str]]:
     """Device, reason and value of all that is seen."""
-    return sorted((look.id, one.reason, one.value) for look in scans.native.poll() for one in look.findings)
+    return sorted((look.id, one.reason, one.value) for look in scans.poller.poll() for one in look.findings)
 
 
 def test_a_link_that_goes_down_is_that_of_the_virtual_functions_too(tmp_path: Path) -> None:
@@ -476,13 +476,13 @@ def test_counters_that_should_stay_are_a_warning_and_all_are_told_by_device_and_
     assert warned(scans) == []
     planted(tmp_path, f"{integrity} = 3", *lines)
     assert warned(scans) == [("mlx4_0", "link-errors", "3")]
-    told = scans.native.new_counts()
+    told = scans.poller.new_counts()
     place = ("0000:3b:00.0", "mlx4_0")
     assert told == [
         (*place, "1", "rdma-errors", "symbol_error", 7),
         (*place, "2", "rdma-errors", "local_link_integrity_errors", 3),
     ]
-    assert scans.native.new_counts() is None
+    assert scans.poller.new_counts() is None
 
 
 def test_virtual_functions_as_the_kernel_lays_them_out_are_told_by_physical_function_and_number(tmp_path: Path) -> None:

@@ -365,7 +365,8 @@ class ScanOptions(Section):
 
     period: Duration | None = None
     """Time between two scans of the host without events. By default 30 s where the kernel reports what happens to
-    devices and all of them are well, 5 s otherwise.
+    devices and all of them are well, 5 s otherwise. With a port of an Intel FPGA, whose programming no event reports,
+    never more than 5 s.
     """
     events: Switch = True
     """Whether events of the kernel and changes in /dev start a scan at once; otherwise scans are periodic only."""
@@ -576,6 +577,6 @@ class Config(Section):
         }
         return json.dumps(
             native_settings(self.host_root, nvml_answer, self.resources, labels=self.node_labels.write != "none")
-            | {"probe_timeout": self.scan.probe_timeout, "sources_off": self.health.sources_off}
+            | {"probe_timeout": self.scan.probe_timeout}
             | {"vendors": self.vendors.native() | named_here}
         )

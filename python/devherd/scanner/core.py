@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from devherd._native import Edits, Look, Platform, Problem, Scan, Scanner, vendors
+from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
 from devherd.config.resolved import Config
 from devherd.errors import UsageError
 from devherd.health.held import Now
@@ -33,12 +33,19 @@ def refusals() -> Iterator[None]:
         raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
 
 
-def settled_looks(native: Scanner) -> list[Look]:
+def native_poller(config: Config, scanner: Scanner) -> Poller:
+    """The native poller with the health sources of the configuration."""
+    poller = Poller(scanner)
+    poller.switch_off(set(config.health.sources_off))
+    return poller
+
+
+def settled_looks(poller: Poller) -> list[Look]:
     """The looks at all devices; if one is unsure, those of a second poll after SECOND_LOOK_SECONDS."""
-    looks = native.poll()
+    looks = poller.poll()
     if any(look.is_unsure for look in looks):
         time.sleep(SECOND_LOOK_SECONDS)
-        looks = native.poll()
+        looks = poller.poll()
     return looks
 
 

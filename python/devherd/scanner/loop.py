@@ -143,13 +143,10 @@ class Loop:
             self._publish(events, looks=False)
 
     def _look(self, now: float) -> None:
-        """Find what no event reports: what the host has changed in silence, and files that somebody removed."""
+        """Write again the files that somebody removed; no event reports it."""
         self._next_look = now + min(LOOK_PERIOD_SECONDS, self._work.pipeline.config.scan.period or LOOK_PERIOD_SECONDS)
-        if now >= self._next_scan:
-            return
-        self._work.restore()
-        if not self._work.is_as_found():
-            self._next_scan = now
+        if now < self._next_scan:
+            self._work.restore()
 
     def _watch(self, events: HostEvents) -> None:
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory

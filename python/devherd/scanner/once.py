@@ -10,7 +10,15 @@ from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import spool_pb2
-from devherd.scanner.core import edits_by, native_scanner, notice_messages, now, problem_messages, settled_looks
+from devherd.scanner.core import (
+    edits_by,
+    native_poller,
+    native_scanner,
+    notice_messages,
+    now,
+    problem_messages,
+    settled_looks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,9 @@ def scan_once(config: Config) -> ScanReport:
     policy = Policy(config.health.recover_after)
     policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
-    for look in settled_looks(native):
+    poller = native_poller(config, native)
+    poller.watch(scan, [])
+    for look in settled_looks(poller):
         seen.add((look.vendor, look.card, look.id), look.findings)
     policy.note(seen, now(config))
     offers = rules.arrange(config, inventory.entries.values())

@@ -34,7 +34,7 @@ from devherd.reasons.registry import (
     MPS,
     OF_OPERATORS,
 )
-from devherd.scanner.core import edits_by, edits_for, native_scanner, now, refusals, vendor_options
+from devherd.scanner.core import edits_by, edits_for, native_poller, native_scanner, now, refusals, vendor_options
 from devherd.scanner.host_events import ANYTHING, DevlinkReader, HostChanges
 from devherd.scanner.side_files import CdiSpecs
 from devherd.sources.request import left_to_others, requests_for
@@ -122,6 +122,8 @@ class Pipeline:
         self.config = config
         self._holders = holders
         self.lost = LostDevices() if lost is None else lost
+        self.changes_in_silence = False
+        """Whether the last scan has found a device that can become another without an event."""
         self._began: float | None = None
         """Monotonic second of the first scan."""
         self.lost_news: list[News] = []
@@ -131,6 +133,7 @@ class Pipeline:
         self._beat = beat
         self._nvml_answer = nvml_answer
         self._native = native_scanner(config, nvml_answer)
+        self._poller = native_poller(config, self._native)
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
         self._judge_by(config)
@@ -139,7 +142,7 @@ class Pipeline:
         self._memories: Sequence[Memory] = ()
         if earlier.boot_id == now(config).boot_id:
             self._memories = earlier.remembered.memories
-            self._native.recall(self._memories)
+            self._poller.recall(self._memories)
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self._hears_of_findings = self._hears_of_devices = False
@@ -168,6 +171,7 @@ class Pipeline:
         if settings != self.config.native_json(self._nvml_answer):
             with refusals():
                 self._native.reconfigure(settings)
+        self._poller.switch_off(set(config.health.sources_off))
         if config.cdi_directory != self.config.cdi_directory:
             self._cdi = CdiSpecs(config)
         self._reconfigured |= changed
@@ -192,6 +196,7 @@ class Pipeline:
         A poll must follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
+        self.changes_in_silence = scan.changes_in_silence
         requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         self.requests = {name: text for name, text in requests.items() if name not in self.config.health.sources_off}
         gone, held = self._gone_unseen(scan), self._held_and_gone(clock)
@@ -217,8 +222,9 @@ class Pipeline:
                 if before[key].gone_since is not None:  # otherwise the configuration dropped it, and pods may hold it
                     self._cdi.withdraw(before[key], edits_by(self._native, platforms))
             self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
-            self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
+        if scan.changed or self.inventory.version != version:
+            self._poller.watch(scan, self._left_to_polls())
         if self._is_forgetting() and self._holders is not None:
             self.requests[HOLDERS] = "{}"
         self._cdi.publish(self.inventory, self._edits_of)
@@ -245,11 +251,7 @@ class Pipeline:
 
     def pause(self) -> float:
         """Seconds until a regular poll has something to look at."""
-        return float(self._native.pause())
-
-    def is_as_found(self) -> bool:
-        """Whether the devices are as the last scan has found them, where no event would report another."""
-        return self._native.are_as_found(self._beat)
+        return float(self._poller.pause())
 
     def restore(self) -> None:
         """Write removed CDI specs again."""
@@ -297,7 +299,7 @@ class Pipeline:
         else:
             self.devlink.pause()
         seen = self._seen_without_looking(looks=not periodic or clock >= self._look_at)
-        self._native.leave_alone(left_to_others(seen))
+        self._poller.leave_alone(left_to_others(seen))
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
         for look in self._looks(periodic=periodic, changes=changes):
@@ -321,7 +323,7 @@ class Pipeline:
 
     def reads_kernel_log(self, is_logged: bool) -> None:
         """Whether the kernel log is read: what it reports is polled less often then."""
-        self._native.reads_kernel_log(is_logged)
+        self._poller.reads_kernel_log(is_logged)
 
     def note(self, seen: Seen) -> None:
         """Apply kernel events and evidence from between two polls."""
@@ -329,13 +331,13 @@ class Pipeline:
 
     def memories(self) -> Sequence[Memory]:
         """The memories of the native scanner for its next process in this boot."""
-        news = self._native.new_memories()
+        news = self._poller.new_memories()
         self._memories = self._memories if news is None else news
         return self._memories
 
     def new_counts(self) -> list[health_pb2.Count] | None:
         """Counts of the native sources that are no findings; None if no source has looked since the last call."""
-        counts = self._native.new_counts()
+        counts = self._poller.new_counts()
         if counts is None:
             return None
         return [
@@ -362,10 +364,12 @@ class Pipeline:
         if periodic:
             held = self.policy.all_held()
             awaited = [(key, {one.finding.source for one in all_held}) for key, all_held in held]
-            return self._native.poll_due(awaited, self._beat)
+            return self._poller.poll_due(awaited, self._beat)
+        if changes:
+            self._native.forget()
         if changes.lost:
-            return self._native.poll(self._beat)
-        return self._native.poll_named(changes.places, changes.nodes, self._beat)
+            return self._poller.poll(self._beat)
+        return self._poller.poll_named(changes.places, changes.nodes, self._beat)
 
     def offers(self) -> DevicePluginOffers:
         """The offers under the configuration, with verdicts. One that has not changed is the same object."""
@@ -463,7 +467,7 @@ class Pipeline:
     def _device_dumps(self, *, looks: bool) -> Sequence[tuple[str, Finding]]:
         if looks or not self._hears_of_devices:
             self._dumps = ()
-            self._dumps = self._native.device_dumps(self._beat)
+            self._dumps = self._poller.device_dumps(self._beat)
         return self._dumps
 
     def _seen_without_looking(self, *, looks: bool = True) -> Seen:
@@ -497,7 +501,7 @@ class Pipeline:
             seen, reported, entries, {f"{EXTERNAL_PREFIX}{one.name}": one.match for one in self.config.health.external}
         )
         for (_, card, _), reason in self.policy.newly_cleared(seen):
-            self._native.forget_best(card, reason)
+            self._poller.forget_best(card, reason)
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:

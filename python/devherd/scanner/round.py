@@ -175,6 +175,8 @@ class Round:
         if period is None:
             is_well = is_reported and self.pipeline.is_settled and not self._problems
             period = REPORTED_SCAN_SECONDS if is_well else SCAN_SECONDS
+        if self.pipeline.changes_in_silence:
+            period = min(period, SCAN_SECONDS)
         if period != self._summary.period_seconds:
             self._summary.period_seconds = period
             self._is_summary_new = True
@@ -184,10 +186,6 @@ class Round:
         """Seconds from a regular poll to the next one: `health.poll`, or longer with nothing to look at before."""
         poll = self.pipeline.config.health.poll
         return max(poll, self.pipeline.pause()) if poll >= ROUND_SECONDS and self.pipeline.is_settled else poll
-
-    def is_as_found(self) -> bool:
-        """Whether the devices are as the last scan has found them, where no event would report another."""
-        return self.pipeline.is_as_found()
 
     def restore(self) -> None:
         """Write again what somebody has removed of the files for other processes and programs, except the spool."""

@@ -1,7 +1,7 @@
 //! Polls the devices that the last scan found: each subject as often as its class of read allows, and immediately if an
 //! event concerns it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,18 +35,6 @@ pub enum PollReason {
         /// Whether nodes came or went: all nodes and other paths.
         paths: bool,
     },
-}
-
-impl PollReason {
-    /// Whether the reason is a possible change, not only that time has passed.
-    #[must_use]
-    pub fn is_change(&self) -> bool {
-        match self {
-            Self::Anything => true,
-            Self::Regular(_) => false,
-            Self::Events { named, paths } => !named.is_empty() || *paths,
-        }
-    }
 }
 
 /// Rounds from one regular poll to the next, at most, while no source looks in each round.
@@ -107,8 +95,9 @@ pub struct Poller {
     /// Whether open files were replaced, if the host's sysfs is not the kernel's.
     replaced: Arc<Replaced>,
     sources: Vec<&'static dyn Source>,
-    /// The names of those that the cards were made with.
-    made_with: Vec<&'static str>,
+    devices: Vec<Arc<Device>>,
+    /// Those of them that the last scan could not examine.
+    kept: Vec<Arc<Device>>,
     cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
     absent: HashMap<Key, Arc<Watched>>,
@@ -132,7 +121,8 @@ impl Poller {
             fence,
             replaced: Arc::default(),
             sources: sources::ALL.to_vec(),
-            made_with: Vec::new(),
+            devices: Vec::new(),
+            kept: Vec::new(),
             cards: Vec::new(),
             absent: HashMap::new(),
             memories: Memories::new(),
@@ -143,9 +133,14 @@ impl Poller {
         }
     }
 
-    /// Lets these sources read nothing, and all others, from the next `watch` on.
+    /// Lets these sources read nothing, and all others read.
     pub fn switch_off(&mut self, off: &BTreeSet<String>) {
-        self.sources = sources::ALL.iter().copied().filter(|source| !off.contains(source.about().name)).collect();
+        let is_off = |source: &&dyn Source| off.contains(source.about().name);
+        let sources: Vec<_> = sources::ALL.iter().copied().filter(|source| !is_off(source)).collect();
+        if !sources.iter().map(|source| source.about().name).eq(self.sources.iter().map(|source| source.about().name)) {
+            self.sources = sources;
+            self.make_cards(false);
+        }
     }
 
     /// Whether somebody reads the kernel log, and has looked at what it reports: it is then looked at less often.
@@ -156,19 +151,33 @@ impl Poller {
         }
     }
 
-    /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on. A card whose
-    /// devices are the same objects as before stays as it is, and of another one only other devices are looked into, and
-    /// at by the next poll, whatever its reason.
-    pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Arc<Device>>) {
-        let sources = self.sources.iter().map(|source| source.about().name).collect();
-        let has_same_sources = self.made_with == sources;
-        self.made_with = sources;
+    /// Watches from now on the devices that a scan has found, those of earlier scans that it could not examine unless it
+    /// has found them in another form, and no others. Files still needed stay open, and counts go on. A card whose devices
+    /// are the same objects as before stays as it is, and of another one only other devices are looked into. The next poll
+    /// looks, whatever its reason, at other devices, and at cards with a device that the scan before had examined.
+    pub fn watch(&mut self, found: &[Arc<Device>], kept: &[Arc<Device>]) {
+        let keys: HashSet<_> =
+            if kept.is_empty() { HashSet::new() } else { found.iter().map(|one| one.key()).collect() };
+        let kept: Vec<_> = kept.iter().filter(|device| !keys.contains(&device.key())).cloned().collect();
+        self.devices = found.iter().chain(&kept).cloned().collect();
+        self.make_cards(true);
+        let before: HashSet<_> = self.kept.iter().map(Arc::as_ptr).collect();
+        let newly_kept = kept.iter().filter(|device| !before.contains(&Arc::as_ptr(device)));
+        let cards: HashSet<_> = newly_kept.map(|device| &*device.card).collect();
+        for polled in self.cards.iter_mut().filter(|polled| cards.contains(&*polled.card.key)) {
+            polled.new = polled.card.everything();
+        }
+        self.kept = kept;
+    }
+
+    /// Makes the cards of the devices. With `has_same_sources`, what is as before stays.
+    fn make_cards(&mut self, has_same_sources: bool) {
         let mut before: HashMap<_, _> =
             self.cards.drain(..).map(|polled| (Arc::clone(&polled.card.key), polled)).collect();
         let mut left = Vec::new();
         let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
         let surroundings = Surroundings { sources: &self.sources, host: &self.host, replaced };
-        let by_card = by_card(devices);
+        let by_card = by_card(&self.devices);
         if let Some(replaced) = replaced.filter(|_| by_card.len() > FEW) {
             replaced.start();
         }
@@ -453,7 +462,7 @@ fn places(Polled { card, new, .. }: &Polled, reason: &PollReason, moment: Moment
 }
 
 /// Devices by card, in their own order.
-fn by_card<'d>(devices: impl IntoIterator<Item = &'d Arc<Device>>) -> Vec<(&'d str, Vec<&'d Arc<Device>>)> {
+fn by_card(devices: &[Arc<Device>]) -> Vec<(&str, Vec<&Arc<Device>>)> {
     let mut places = HashMap::new();
     let mut cards: Vec<(&str, Vec<&Arc<Device>>)> = Vec::new();
     for device in devices {

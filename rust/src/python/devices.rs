@@ -327,7 +327,7 @@ impl Device {
 
     #[getter]
     fn key(&self) -> (&str, &str, &str) {
-        (&self.0.vendor, &self.0.card, &self.0.id)
+        self.0.key()
     }
 
     fn attribute(&self, name: &str) -> Option<String> {

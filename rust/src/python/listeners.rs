@@ -9,8 +9,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use super::lock;
-use super::scanner::call;
+use super::{beat_of, lock};
 use crate::events::kernel_log_rules::{Row, Rules};
 use crate::events::uevents::{self, Uevent};
 use crate::events::{devlink, inotify, kernel_log};
@@ -249,7 +248,7 @@ impl Devlink {
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[pyo3(signature = (beat = None))]
     fn dump(&self, python: Python<'_>, beat: Option<Py<PyAny>>) -> PyResult<()> {
-        Ok(python.detach(|| lock(&self.0).dump(&|| call(beat.as_ref())))?)
+        Ok(python.detach(|| lock(&self.0).dump(&beat_of(beat.as_ref())))?)
     }
 
     #[getter]

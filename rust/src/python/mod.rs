@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! scanner            the scanner, and the result of a scan
+//! health             the poller, and the result of a poll
 //! devices            a device and its parts
 //! container_edits    the edits of a container
 //! preference         the choice of devices for a container, and the natural order
@@ -17,6 +18,7 @@
 mod child_process;
 mod container_edits;
 mod devices;
+mod health;
 mod immortal;
 mod listeners;
 mod nvml;
@@ -42,6 +44,8 @@ mod _native {
     #[pymodule_export]
     use super::devices::{Device, Fact, Finding, HostPath, Platform};
     #[pymodule_export]
+    use super::health::{Look, Poller};
+    #[pymodule_export]
     use super::immortal::make_immortal;
     #[pymodule_export]
     use super::listeners::{
@@ -54,7 +58,7 @@ mod _native {
     #[pymodule_export]
     use super::registry::{Evidence, HealthSource, Meaning, VendorRow, health_sources, vendors};
     #[pymodule_export]
-    use super::scanner::{Look, NotExamined, Problem, Scan, Scanner};
+    use super::scanner::{NotExamined, Problem, Scan, Scanner};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -66,4 +70,16 @@ mod _native {
 /// Locks a mutex also after a panic: no panic leaves half-changed data behind one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What calls Python's `beat` during a wait. An exception in it does not end the wait; Python prints it.
+fn beat_of(beat: Option<&Py<PyAny>>) -> impl Fn() {
+    move || {
+        let Some(beat) = beat else { return };
+        Python::attach(|py| {
+            if let Err(error) = beat.call0(py) {
+                error.write_unraisable(py, Some(beat.bind(py)));
+            }
+        });
+    }
 }

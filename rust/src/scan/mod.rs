@@ -13,9 +13,7 @@ use crate::bus::pci;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
 use crate::fence::{Fence, Outcome};
-use crate::finding::Finding;
-use crate::health::source::Count;
-use crate::health::{Look, Memories, PollReason, Poller};
+use crate::health::Poller;
 use crate::host::Host;
 use crate::host::attribute::refused_opens;
 use crate::settings::Settings;
@@ -52,6 +50,8 @@ pub struct Scan {
     pub requests: Vec<(&'static str, String)>,
     /// Whether something was changing: a scan sooner than the next regular one finds more.
     pub look_again: bool,
+    /// Whether there is a device that another can take the place of without an event.
+    pub changes_in_silence: bool,
     /// The vendors that were scanned.
     pub vendors: Vec<&'static str>,
     /// Duration of the scan.
@@ -60,20 +60,17 @@ pub struct Scan {
     pub changed: bool,
 }
 
-/// Scans and polls one host.
+/// Scans one host.
 pub struct Scanner {
     host: Host,
     settings: Settings,
     fence: Arc<Fence>,
     vendors: Vec<Arc<dyn Vendor>>,
-    poller: Poller,
     cached: CachedScan,
     unserved: Unserved,
     last: Option<Arc<Scan>>,
     /// The directories of the nodes that the last scan found.
     node_directories: BTreeSet<PathBuf>,
-    /// Devices of earlier scans that the last one could not examine.
-    kept: Vec<Arc<Device>>,
 }
 
 impl Scanner {
@@ -81,8 +78,6 @@ impl Scanner {
     #[must_use]
     pub fn new(host: Host, settings: &Settings) -> Self {
         let fence = Arc::new(Fence::new(settings.probe_timeout));
-        let mut poller = Poller::new(host.clone(), Arc::clone(&fence));
-        poller.switch_off(&settings.sources_off);
         let vendors = settings.vendors.vendors(&settings.surroundings());
         let settings = settings.clone();
         Self {
@@ -90,12 +85,10 @@ impl Scanner {
             settings,
             fence,
             vendors,
-            poller,
             cached: CachedScan::default(),
             unserved: Unserved::default(),
             last: None,
             node_directories: BTreeSet::new(),
-            kept: Vec::new(),
         }
     }
 
@@ -112,23 +105,20 @@ impl Scanner {
             }
         }
         self.vendors = vendors;
-        let has_other_sources = settings.sources_off != self.settings.sources_off;
         self.settings = settings.clone();
-        if has_other_sources {
-            self.poller.switch_off(&self.settings.sources_off);
-            self.watch();
-        }
     }
 
-    /// Scans everything. Later polls look at the devices found here. `beat` is called every half second meanwhile.
+    /// Scans everything. `beat` is called every half second meanwhile.
     pub fn scan(&mut self, beat: &dyn Fn()) -> Arc<Scan> {
         let start = Instant::now();
         let mut scan = Scan::default();
         let host = self.host.for_a_scan();
-        for (vendor, answer) in self.answers(&host, beat) {
-            scan.vendors.push(vendor);
+        let answers = self.answers(&host, beat);
+        for (vendor, answer) in self.vendors.iter().zip(answers) {
+            scan.vendors.push(vendor.name());
+            scan.changes_in_silence |= vendor.changes_in_silence() && !answer.devices.is_empty();
             scan.devices.extend(answer.devices);
-            scan.platforms.extend(answer.platform.map(|platform| (vendor, platform)));
+            scan.platforms.extend(answer.platform.map(|platform| (vendor.name(), platform)));
             scan.problems.extend(answer.problems);
             scan.unseen.extend(answer.unseen);
             scan.requests.extend(answer.requests);
@@ -149,27 +139,8 @@ impl Scanner {
         self.last = Some(Arc::clone(&scan));
         if scan.changed {
             self.node_directories = node_directories(&scan.devices);
-            self.watch();
         }
         scan
-    }
-
-    /// Adds devices to those that are polled, until others are given: the last scan could not examine them, and their
-    /// faults must still be seen.
-    pub fn watch_also(&mut self, kept: Vec<Arc<Device>>) {
-        if self.kept != kept {
-            self.kept = kept;
-            self.watch();
-        }
-    }
-
-    /// Polls the devices found; a kept device that a scan has found again is not polled in its old form.
-    fn watch(&mut self) {
-        let found = self.last.iter().flat_map(|scan| &scan.devices);
-        let identities: HashSet<_> =
-            if self.kept.is_empty() { HashSet::new() } else { found.clone().map(|device| identity(device)).collect() };
-        let kept = self.kept.iter().filter(|device| !identities.contains(&identity(device)));
-        self.poller.watch(found.chain(kept));
     }
 
     /// What a container gets for a device, by the vendor's options; `None` if the vendor is switched off. Device and
@@ -201,78 +172,15 @@ impl Scanner {
         outcomes.into_iter().map(|outcome| matches!(outcome, Outcome::Done(true))).collect()
     }
 
-    /// Whether each device is as the last scan has found it, where no event would report another: see
-    /// [`Vendor::is_as_found`]. A card that hangs or is busy says nothing. `beat` is called every half second meanwhile.
+    /// Drops what the vendors remember of earlier scans: something has happened on the host.
+    pub fn forget(&self) {
+        self.vendors.iter().for_each(|vendor| vendor.forget());
+    }
+
+    /// A poller of this host, behind the same fence: a card that hangs costs one thread.
     #[must_use]
-    pub fn are_as_found(&self, beat: &dyn Fn()) -> bool {
-        let looks: HashMap<_, _> =
-            self.vendors.iter().filter_map(|vendor| Some((vendor.name(), vendor.is_as_found()?))).collect();
-        let devices = self.last.iter().flat_map(|scan| &scan.devices);
-        let mut cards: BTreeMap<&str, Vec<Arc<Device>>> = BTreeMap::new();
-        for device in devices.filter(|device| looks.contains_key(&*device.vendor)) {
-            cards.entry(&device.card).or_default().push(Arc::clone(device));
-        }
-        let host = self.host.clone();
-        let look = move |devices: Vec<Arc<Device>>| {
-            devices.iter().all(|device| looks.get(&*device.vendor).is_none_or(|is_as_found| is_as_found(&host, device)))
-        };
-        let key = |devices: &Vec<Arc<Device>>| devices[0].card.clone();
-        let cards = cards.into_values().collect();
-        let outcomes = self.fence.each_within(self.fence.deadline(), cards, key, look, beat);
-        !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Done(false)))
-    }
-
-    /// Seconds until a regular poll has something to look at: see [`Poller::pause`].
-    #[must_use]
-    pub fn pause(&self) -> u64 {
-        self.poller.pause()
-    }
-
-    /// Polls the devices found and those kept. Returns those with findings or sources that did not look. `beat` is
-    /// called every half second meanwhile.
-    pub fn poll(&mut self, reason: &PollReason, beat: &dyn Fn()) -> Vec<Look> {
-        if reason.is_change() {
-            self.vendors.iter().for_each(|vendor| vendor.forget());
-        }
-        self.poller.poll(reason, beat)
-    }
-
-    /// The dumps of drivers, for all devices, or why they cannot be listed: see [`Poller::device_dumps`].
-    ///
-    /// # Errors
-    /// The reason, for people.
-    pub fn device_dumps(&self, beat: &dyn Fn()) -> Result<Vec<(String, Finding)>, String> {
-        self.poller.device_dumps(beat)
-    }
-
-    /// Excludes sources from polls until others are given; their last observations stay.
-    pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
-        self.poller.leave_alone(sources);
-    }
-
-    /// See [`Poller::reads_kernel_log`].
-    pub fn reads_kernel_log(&mut self, is_logged: bool) {
-        self.poller.reads_kernel_log(is_logged);
-    }
-
-    /// What a later process must know about this boot; `None` if unchanged since the last call.
-    pub fn new_memories(&mut self) -> Option<Memories> {
-        self.poller.new_memories()
-    }
-
-    /// Numbers that sources have read and that are not findings; `None` if unchanged since the last call.
-    pub fn new_counts(&mut self) -> Option<Vec<Count>> {
-        self.poller.new_counts()
-    }
-
-    /// See [`Poller::forget_best`].
-    pub fn forget_best(&mut self, card: &str, reason: &str) {
-        self.poller.forget_best(card, reason);
-    }
-
-    /// Takes over what an earlier process knew.
-    pub fn recall(&mut self, memories: Memories) {
-        self.poller.recall(memories);
+    pub fn poller(&self) -> Poller {
+        Poller::new(self.host.clone(), Arc::clone(&self.fence))
     }
 
     /// Whether the host is a simulated node.
@@ -308,7 +216,7 @@ impl Scanner {
     /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only; if files could not
     /// be opened for lack of descriptors, which looks like absent hardware, nobody's answer counts. A vendor whose last
     /// answer is still valid is not asked.
-    fn answers(&mut self, host: &Host, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
+    fn answers(&mut self, host: &Host, beat: &dyn Fn()) -> Vec<Answer> {
         let seen = self.cached.look(host, &self.vendors);
         let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Basis>)| {
             self.cached.answer(vendor.name(), seen.as_ref()).cloned()
@@ -319,18 +227,17 @@ impl Scanner {
         let mut outcomes = self.ask(host, asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
         let is_blind = refused_opens() != refused;
         if is_blind {
-            self.vendors.iter().for_each(|vendor| vendor.forget());
+            self.forget();
         }
         let mut answers = Vec::with_capacity(cached.len());
         for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(cached) {
             let name = vendor.name();
-            let answer = answer.unwrap_or_else(|| {
+            answers.push(answer.unwrap_or_else(|| {
                 let outcome = outcomes.next().unwrap_or(Outcome::NotStarted);
                 let answer = if is_blind { Answer::not_examined(name, NO_FILES) } else { Answer::of(name, outcome) };
                 self.cached.keep(name, seen, &answer);
                 answer
-            });
-            answers.push((name, answer));
+            }));
         }
         answers
     }
@@ -358,17 +265,12 @@ fn share(devices: &mut [Arc<Device>], last: &[Arc<Device>]) {
     if others.peek().is_none() {
         return;
     }
-    let known: HashMap<_, _> = last.iter().map(|last| (identity(last), last)).collect();
+    let known: HashMap<_, _> = last.iter().map(|last| (last.key(), last)).collect();
     for device in others {
-        if let Some(&last) = known.get(&identity(device)).filter(|&&last| last == device) {
+        if let Some(&last) = known.get(&device.key()).filter(|&&last| last == device) {
             *device = Arc::clone(last);
         }
     }
-}
-
-/// Vendor, card and id.
-fn identity(device: &Device) -> (&str, &str, &str) {
-    (&device.vendor, &device.card, &device.id)
 }
 
 impl Scan {

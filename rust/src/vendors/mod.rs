@@ -59,10 +59,9 @@ pub trait Vendor: Send + Sync {
         false
     }
 
-    /// How to see that a device is still what a scan has found, if it can become another without an event and without
-    /// being gone: regular looks between two scans ask it. Runs behind the fence.
-    fn is_as_found(&self) -> Option<fn(&Host, &Device) -> bool> {
-        None
+    /// Whether one of its devices can become another without an event: only the next scan notices.
+    fn changes_in_silence(&self) -> bool {
+        false
     }
 
     /// Why the options keep a device out of the offers, for users: its parts are offered instead, or the whole that it is

@@ -163,7 +163,7 @@ fn reasons(device: &Device) -> String {
 /// `(id, source, reason, file)` of every finding of a poll.
 pub fn polled(tree: &Tree, found: &Found) -> Vec<(String, String, String, String)> {
     let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
-    poller.watch(&found.devices);
+    poller.watch(&found.devices, &[]);
     summed_up(poller.poll(&PollReason::Anything, &|| {}))
 }
 

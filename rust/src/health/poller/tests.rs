@@ -44,7 +44,7 @@ impl Poller {
 
     /// Watches copies of these devices.
     fn watch_all(&mut self, devices: &[Device]) {
-        self.watch(&devices.iter().cloned().map(Arc::new).collect::<Vec<_>>());
+        self.watch(&devices.iter().cloned().map(Arc::new).collect::<Vec<_>>(), &[]);
     }
 }
 

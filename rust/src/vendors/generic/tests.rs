@@ -83,7 +83,7 @@ fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
 /// The path of each of these devices, and the files that a poll finds missing.
 fn missing(host: Host, devices: &[Arc<Device>]) -> Vec<(String, Vec<String>)> {
     let mut poller = Poller::new(host, Arc::new(Fence::new(Duration::from_secs(10))));
-    poller.watch(devices);
+    poller.watch(devices, &[]);
     let path = |id: &str| devices.iter().find(|device| device.id == id).and_then(|device| device.text("path"));
     let files = |look: Look| {
         assert!(look.findings.iter().all(|finding| finding.reason == "node-missing"), "{look:?}");

@@ -89,8 +89,8 @@ impl Vendor for IntelFpga {
         self.cache.forget();
     }
 
-    fn is_as_found(&self) -> Option<fn(&Host, &Device) -> bool> {
-        Some(has_loaded)
+    fn changes_in_silence(&self) -> bool {
+        true
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
@@ -104,7 +104,7 @@ impl Located for locate::Card {
     }
 }
 
-/// Whether a port still has the function that it had: ports are programmed while their driver stays.
+/// Whether a port still has the function that it had: ports are programmed while their driver stays, without an event.
 fn has_loaded(host: &Host, device: &Device) -> bool {
     let Some(known) = device.attributes.get("afu_id") else { return true };
     let loaded = Attribute::read(host.absolute(Path::new(&known.source))).and_then(|attribute| attribute.uuid());

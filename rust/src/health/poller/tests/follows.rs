@@ -37,9 +37,9 @@ proptest! {
             let before: HashMap<_, _> = following.cards.iter()
                 .flat_map(|polled| polled.card.watched.iter().map(|one| (one.key(&polled.card.key), Arc::as_ptr(one))))
                 .collect();
-            following.watch(&devices);
+            following.watch(&devices, &[]);
             let mut new = poller(&tree);
-            new.watch(&devices);
+            new.watch(&devices, &[]);
             prop_assert_eq!(shape(&following), shape(&new));
             for polled in &following.cards {
                 for one in &polled.card.watched {
@@ -57,16 +57,14 @@ fn other_sources_look_into_devices_that_are_the_same() {
     let mut poller = poller(&tree);
     tree.write(PORT, "0x1");
     let devices = [Arc::new(device("card", "port.0", vec![fpga_errors::of_port(PORT), temperature::alarm(ALARM)]))];
-    poller.watch(&devices);
+    poller.watch(&devices, &[]);
     assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
     let held = Arc::clone(&poller.cards[0].card.watched[0]);
     assert_eq!(held.file, ALARM);
     poller.switch_off(&BTreeSet::from(["fpga-errors".to_owned()]));
-    poller.watch(&devices);
     assert!(polled(&mut poller).is_empty());
     assert!(Arc::ptr_eq(&held, &poller.cards[0].card.watched[0]), "what still looks goes on");
     poller.switch_off(&BTreeSet::new());
-    poller.watch(&devices);
     assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
 }
 
@@ -96,11 +94,11 @@ fn a_change_costs_a_look_at_the_devices_that_are_others_and_at_no_other() {
     let set = |text: &str| (0..4).for_each(|number| tree.write(&sensor(number), text));
     set("0");
     let known: Vec<_> = (0..4).map(made).collect();
-    poller.watch([&known[0], &known[1], &known[3]]);
+    poller.watch(&[0, 1, 3].map(|number| Arc::clone(&known[number])), &[]);
     assert_eq!(regular(&mut poller, &[]), []);
     set("1");
-    let other = made(1);
-    poller.watch([&known[0], &other, &known[2], &known[3]]);
+    let changed = [Arc::clone(&known[0]), made(1), Arc::clone(&known[2]), Arc::clone(&known[3])];
+    poller.watch(&changed, &[]);
     let expected = [("port.1", vec!["temperature"]), ("port.2", vec!["temperature"])];
     for _ in 0..2 {
         assert_eq!(reasons(&regular(&mut poller, &[])), expected);
@@ -114,11 +112,39 @@ fn a_device_that_no_poll_has_looked_at_before_another_change_is_still_new() {
     let mut poller = poller(&tree);
     let made = |number: usize| Arc::new(device("card", &format!("port.{number}"), vec![temperature::alarm(ALARM)]));
     tree.write(ALARM, "0");
-    poller.watch([&made(0)]);
+    poller.watch(&[made(0)], &[]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.write(ALARM, "1");
     let other = made(0);
-    poller.watch([&other]);
-    poller.watch([&other, &Arc::new(device("card", "port.1", Vec::new()))]);
+    poller.watch(&[Arc::clone(&other)], &[]);
+    poller.watch(&[other, Arc::new(device("card", "port.1", Vec::new()))], &[]);
     assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["temperature"])]);
+}
+
+#[test]
+fn a_device_that_a_scan_could_not_examine_is_looked_at_by_the_next_poll() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(ALARM, "0");
+    let devices = [Arc::new(device("card", "port.0", vec![temperature::alarm(ALARM)]))];
+    poller.watch(&devices, &[]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(ALARM, "1");
+    assert_eq!(regular(&mut poller, &[]), [], "it is not due");
+    poller.watch(&[], &devices);
+    assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["temperature"])]);
+}
+
+#[test]
+fn a_device_that_was_not_examined_is_polled_until_a_scan_finds_it_in_another_form() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(ALARM, "1");
+    let made = |id: &str, readings| Arc::new(device("card", id, readings));
+    let kept = [made("port.0", vec![temperature::alarm(ALARM)])];
+    let found = [made("port.1", Vec::new())];
+    poller.watch(&found, &kept);
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["temperature"])]);
+    poller.watch(&[Arc::clone(&found[0]), made("port.0", Vec::new())], &kept);
+    assert_eq!(polled(&mut poller), []);
 }
