@@ -13,7 +13,7 @@ from measure import figure, headline
 
 from devherd._native import KernelLog
 from devherd.reasons.kernel_log_rules import compiled_from, in_force
-from devherd.scanner.host_events import RECORDS_A_ROUND
+from devherd.scanner.kernel_log import RECORDS_A_ROUND
 from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
 
 LINES = 800_000

@@ -7,11 +7,10 @@ from devherd.health.verdicts import earlier_in
 from devherd.health.verdicts import message_of as verdicts_of
 from devherd.inventory import DevicesFile, Inventory, inventory_of
 from devherd.proto import devices_pb2, health_pb2
-from devherd.scanner.core import now
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 
 
-def remembered(before: Pipeline) -> Inventory:
+def remembered(before: Observer) -> Inventory:
     """The inventory as read back from the bytes of its file."""
     return inventory_of(message_of(before.inventory))
 
@@ -21,7 +20,7 @@ def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     return devices_pb2.Inventory.FromString(DevicesFile(Path("not written"))._content(inventory))
 
 
-def earlier(before: Pipeline) -> Earlier:
+def earlier(before: Observer) -> Earlier:
     """What is held against devices, by way of the bytes of its file."""
-    content = verdicts_of(before.policy, now(before.config)).SerializeToString()
+    content = verdicts_of(before.policy, before.now()).SerializeToString()
     return earlier_in(health_pb2.Verdicts.FromString(content))

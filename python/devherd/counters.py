@@ -4,7 +4,7 @@ A process keeps its values in its state file, and its successor continues from t
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from devherd.proto import spool_pb2
@@ -56,9 +56,9 @@ class Counters:
             if metric is not None and fits(series, metric):
                 self._series[series.metric, tuple(series.labels)] = series
 
-    def __iter__(self) -> Iterator[spool_pb2.Series]:
+    def series(self) -> list[spool_pb2.Series]:
         """All series, sorted by name and labels."""
-        return (self._series[key] for key in sorted(self._series))
+        return [self._series[key] for key in sorted(self._series)]
 
     def add(self, metric: Counter, *labels: str, amount: int = 1) -> None:
         """Add to a series; an amount of 0 creates it."""

@@ -9,7 +9,7 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.health.policy import FINE, Verdict
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -23,10 +23,10 @@ class Host:
 
     def __init__(self, directory: Path) -> None:
         self.node = SimulatedNode.create(directory / "host", NodeSpec(amd=[AmdSpec(cards=3)]))
-        self.pipeline = Pipeline(resolve(Config.model_validate({"host_root": self.node.root})))
-        self.pipeline.scan(0.0)
+        self.observer = Observer(resolve(Config.model_validate({"host_root": self.node.root})))
+        self.observer.scan(0.0)
         self.poll()
-        by_function = {entry.device.functions[0]: key for key, entry in self.pipeline.inventory.entries.items()}
+        by_function = {entry.device.functions[0]: key for key, entry in self.observer.inventory.entries.items()}
         self.functions = sorted(by_function)
         self._keys = [by_function[function] for function in self.functions]
         assert self.verdicts() == [FINE] * 3
@@ -35,10 +35,10 @@ class Host:
         return Path(self.functions[number]).name
 
     def poll(self, *, periodic: bool = True) -> None:
-        self.pipeline.poll(periodic=periodic)
+        self.observer.poll(periodic=periodic)
 
     def verdicts(self) -> list[Verdict]:
-        return [self.pipeline.policy.verdict(key) for key in self._keys]
+        return [self.observer.policy.verdict(key) for key in self._keys]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_dump_is_a_warning_of_its_device_alone_until_the_kernel_has_removed_it
     faults.inject(host.node, "device-dump", host.address(1))
     host.poll(periodic=False)
     assert host.verdicts() == [FINE, DUMPED, FINE]
-    [(_, [held])] = host.pipeline.policy.all_held()
+    [(_, [held])] = host.observer.policy.all_held()
     driver = (host.node.root / host.functions[1].lstrip("/") / "driver").readlink().name
     place = "/sys/class/devcoredump/devcd1"
     assert (held.finding.file, held.finding.value) == (place, driver)
@@ -89,7 +89,7 @@ def test_the_dump_of_a_part_of_a_card_is_the_card_s_and_that_of_another_device_i
         (dump / "failing_device").symlink_to(os.path.relpath(failing, dump))
     host.poll()
     assert host.verdicts() == [DUMPED, FINE, FINE]
-    [(_, [held])] = host.pipeline.policy.all_held()
+    [(_, [held])] = host.observer.policy.all_held()
     assert held.finding.value == "", "nothing drives it"
 
 
@@ -115,7 +115,7 @@ def test_a_class_that_cannot_be_listed_fails_the_source_and_changes_no_device(ho
     for _ in range(4):
         host.poll()
     assert host.verdicts() == [DUMPED, FINE, FINE]
-    assert host.pipeline.policy.seen.failed == {"device-dump": "/sys/class/devcoredump: Not a directory (os error 20)"}
+    assert host.observer.policy.seen.failed == {"device-dump": "/sys/class/devcoredump: Not a directory (os error 20)"}
 
 
 def test_a_second_dump_of_a_device_is_refused_as_by_the_kernel(host):

@@ -13,7 +13,7 @@ from devherd.proto import spool_pb2
 from devherd.reasons.registry import DEVLINK
 from devherd.scanner import host_events
 from devherd.scanner.host_events import HostChanges
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.rdma import RdmaSpec
@@ -32,27 +32,27 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        self.pipeline = Pipeline(resolve(Config(host_root=self.node.root)))
-        self.pipeline.scan(0.0)
-        self.pipeline.poll(periodic=True)
-        self.entries = sorted(self.pipeline.inventory.entries.values(), key=lambda entry: entry.key)
+        self.observer = Observer(resolve(Config(host_root=self.node.root)))
+        self.observer.scan(0.0)
+        self.observer.poll(periodic=True)
+        self.entries = sorted(self.observer.inventory.entries.values(), key=lambda entry: entry.key)
 
     @property
     def addresses(self) -> list[str]:
         return [entry.device.attributes["pci_address"] for entry in self.entries]
 
     def verdicts(self) -> list[Verdict]:
-        return [self.pipeline.policy.verdict(entry.key) for entry in self.entries]
+        return [self.observer.policy.verdict(entry.key) for entry in self.entries]
 
     def heard(self) -> list[Verdict]:
-        self.pipeline.read_devlink()
+        self.observer.read_devlink()
         return self.verdicts()
 
     def ill(self) -> list[Entry]:
         return [entry for entry, verdict in zip(self.entries, self.heard(), strict=True) if verdict == ILL]
 
     def problems(self) -> list[spool_pb2.Problem]:
-        return [problem for problem in self.pipeline.problems if problem.vendor == DEVLINK]
+        return [problem for problem in self.observer.problems if problem.vendor == DEVLINK]
 
     def refuse(self, monkeypatch) -> None:
         """Have every socket refused from now on."""
@@ -70,11 +70,11 @@ class Node:
                 raise PermissionError(1, "Operation not permitted")
 
         monkeypatch.setattr(host_events, "Devlink", Refused)
-        self.pipeline.devlink = host_events.DevlinkReader(None, 1.0)
+        self.observer.devlink = host_events.DevlinkReader(None, 1.0)
 
     def polled(self, times: int = 1) -> list[Verdict]:
         for _ in range(times):
-            self.pipeline.poll(periodic=True, changes=NOTHING)
+            self.observer.poll(periodic=True, changes=NOTHING)
         return self.verdicts()
 
 
@@ -102,7 +102,7 @@ def test_what_was_said_before_devherd_started_is_asked_for(rdma):
     rdma.start()
 
     assert rdma.verdicts() == [FINE, ILL]
-    [held] = rdma.pipeline.policy.held_against(rdma.entries[1].key)
+    [held] = rdma.observer.policy.held_against(rdma.entries[1].key)
     assert held.finding.file == f"devlink health show pci/{rdma.addresses[1]} reporter fw_fatal"
 
 
@@ -143,11 +143,11 @@ def test_a_driver_that_keeps_the_kernel_waiting_is_no_fault_of_the_cards(rdma, m
     dump.unlink()
     os.mkfifo(dump)
     monkeypatch.setattr(host_events, "DUMP_SECONDS", 0.0)
-    rdma.pipeline.devlink = host_events.DevlinkReader(rdma.node.root, 0.05)
+    rdma.observer.devlink = host_events.DevlinkReader(rdma.node.root, 0.05)
 
     assert rdma.polled(5) == [ILL, FINE]
 
-    assert "a driver keeps it waiting" in rdma.pipeline.policy.seen.failed[DEVLINK]
+    assert "a driver keeps it waiting" in rdma.observer.policy.seen.failed[DEVLINK]
     assert [problem.path for problem in rdma.problems()] == ["netlink"]
     writer = os.open(dump, os.O_WRONLY)
     os.write(writer, content)
@@ -175,12 +175,12 @@ def test_the_problem_that_nothing_is_heard_goes_with_the_last_network_card(rdma,
     cards, none = preset("rdma-2"), NodeSpec()
     rdma.node.change(cards, none)
 
-    rdma.pipeline.scan(1.0)
+    rdma.observer.scan(1.0)
     rdma.polled()
-    assert (rdma.problems(), rdma.pipeline.devlink.failed) == ([], "")
+    assert (rdma.problems(), rdma.observer.devlink.failed) == ([], "")
 
     rdma.node.change(none, cards)
-    rdma.pipeline.scan(2.0)
+    rdma.observer.scan(2.0)
     rdma.polled()
     assert len(rdma.problems()) == 1
 
@@ -191,14 +191,14 @@ def test_what_is_heard_ends_with_the_last_network_card_and_goes_on_with_the_next
     assert rdma.heard() == [ILL, FINE]
     cards, none = preset("rdma-2"), NodeSpec()
     rdma.node.change(cards, none)
-    rdma.pipeline.scan(1.0)
+    rdma.observer.scan(1.0)
     rdma.polled()
-    assert (rdma.pipeline.devlink.readable, rdma.pipeline.devlink.reporters) == (None, [])
+    assert (rdma.observer.devlink.readable, rdma.observer.devlink.reporters) == (None, [])
     rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=False)
     rdma.node.devlink.report(rdma.addresses[1], "fw_fatal", is_in_error=True)
 
     rdma.node.change(none, cards)
-    rdma.pipeline.scan(2.0)
+    rdma.observer.scan(2.0)
 
     assert rdma.polled(3) == [FINE, ILL]
 
@@ -207,7 +207,7 @@ def test_a_host_without_network_cards_is_not_asked(tmp_path):
     """No socket, no thread."""
     node = Node(tmp_path / "node", preset("nvidia-8"))
 
-    assert node.pipeline.devlink.readable is None
+    assert node.observer.devlink.readable is None
 
 
 def test_the_fault_is_injected_and_taken_back(rdma):
@@ -217,7 +217,7 @@ def test_the_fault_is_injected_and_taken_back(rdma):
 
     faults.clear(rdma.node, "firmware", rdma.addresses[0])
 
-    rdma.pipeline.read_devlink()
+    rdma.observer.read_devlink()
     assert rdma.polled(3) == [FINE, FINE]
 
 
@@ -225,7 +225,7 @@ def test_a_message_wakes_whoever_waits(rdma):
     """Its socket is among those that the scanner waits for."""
     rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=True)
 
-    listening = socket.socket(fileno=os.dup(rdma.pipeline.devlink.readable.fileno()))
+    listening = socket.socket(fileno=os.dup(rdma.observer.devlink.readable.fileno()))
     with listening:
         listening.settimeout(5)
         assert listening.recv(4096, socket.MSG_PEEK)

@@ -11,7 +11,7 @@ from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.health.held import Now
 from devherd.health.policy import FINE, Verdict
-from devherd.scanner import pipeline
+from devherd.scanner import observer
 from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -27,16 +27,16 @@ class Host:
 
     def __init__(self, directory, monkeypatch, **spec) -> None:
         self._seconds = 1000.0
-        monkeypatch.setattr(pipeline, "now", lambda _: Now(self._seconds, self._seconds, "boot"))
+        monkeypatch.setattr(observer.Observer, "now", lambda _: Now(self._seconds, self._seconds, "boot"))
         self.node = SimulatedNode.create(
             directory / "host", NodeSpec(nvidia=NvidiaSpec(**{"nvlink": "switch", **spec}))
         )
         self._answer = directory / "host/nvml.json"
 
     def start(self, **health) -> "Host":
-        """A pipeline that has looked once, with the fabric manager at work."""
-        self.pipeline = pipeline.Pipeline(self.config(**health), nvml_answer=self._answer)
-        self.pipeline.scan(0.0)
+        """An observer that has looked once, with the fabric manager at work."""
+        self.observer = observer.Observer(self.config(**health), nvml_answer=self._answer)
+        self.observer.scan(0.0)
         assert set(self.after()) == {FINE}
         return self
 
@@ -58,9 +58,9 @@ class Host:
         """What stands against each GPU after so many polls and seconds."""
         for _ in range(polls):
             self._seconds += seconds / polls
-            self.pipeline.poll(periodic=True)
-        keys = sorted(self.pipeline.inventory.entries)
-        return [self.pipeline.policy.verdict(key) for key in keys]
+            self.observer.poll(periodic=True)
+        keys = sorted(self.observer.inventory.entries)
+        return [self.observer.policy.verdict(key) for key in keys]
 
 
 @pytest.mark.parametrize("model", ["a100", "v100"])
@@ -71,7 +71,7 @@ def test_gpus_whose_fabric_manager_has_ended_for_half_a_minute_are_unhealthy_unt
     host = Host(tmp_path, monkeypatch, gpus=8, model=model).start().stop()
     assert host.after(20) == [FINE] * 8
     assert host.after(40) == [NO_FABRIC] * 8
-    held = [one for _, all_held in host.pipeline.policy.all_held() for one in all_held]
+    held = [one for _, all_held in host.observer.policy.all_held() for one in all_held]
     assert {(one.finding.source, one.finding.file) for one in held} == {
         ("fabric-manager", "/proc/driver/nvidia-nvswitch/devices")
     }
@@ -116,13 +116,13 @@ def test_mig_devices_need_no_fabric_manager_and_whole_gpus_beside_them_do(tmp_pa
     """A GPU in MIG mode has no use for its NVLinks."""
     host = Host(tmp_path, monkeypatch, gpus=2, model="a100", nvml=True, mig=[None, ["1g.5gb", "1g.5gb"]])
     config = {"host_root": str(host.node.root), "vendors": {"nvidia": {"mig_strategy": "mixed"}}}
-    host.pipeline = pipeline.Pipeline(resolve(Config.model_validate(config)))
-    host.pipeline.scan(0.0)
+    host.observer = observer.Observer(resolve(Config.model_validate(config)))
+    host.observer.scan(0.0)
     host.after()
     host.stop().after(120)
     found = {
-        entry.resource_name: host.pipeline.policy.verdict(entry.key)
-        for entry in host.pipeline.inventory.entries.values()
+        entry.resource_name: host.observer.policy.verdict(entry.key)
+        for entry in host.observer.inventory.entries.values()
     }
     assert found == {"nvidia.com/gpu": NO_FABRIC, "nvidia.com/mig-1g.5gb": FINE}
 
@@ -138,7 +138,7 @@ def test_the_source_can_be_switched_off_and_what_it_found_is_gone_at_once(tmp_pa
     """Where a virtual machine that owns the switches runs the fabric manager."""
     host = Host(tmp_path, monkeypatch, gpus=2, model="a100").start().stop()
     assert host.after(120) == [NO_FABRIC] * 2
-    host.pipeline.reconfigure(host.config(sources={"fabric-manager": False}))
+    host.observer.reconfigure(host.config(sources={"fabric-manager": False}))
     assert host.after(polls=1) == [FINE] * 2
     assert host.after(60) == [FINE] * 2
 

@@ -40,7 +40,7 @@ def put(directory, *findings, source="nvml", **parts):
 
 def looked(files: FindingsFiles, sources=("nvml",), scopes=None) -> Seen:
     seen = Seen()
-    take_in(seen, files.read(sources, NOW), [FIRST, SECOND], scopes or {})
+    take_in(seen, files.read(sources, NOW.boot_id), [FIRST, SECOND], scopes or {})
     return seen
 
 
@@ -185,7 +185,7 @@ def test_a_thousand_findings_are_not_each_compared_with_a_thousand_devices(tmp_p
     seen = Seen()
 
     with mock.patch.object(health_targets, "_is_target", wraps=health_targets._is_target) as compared:
-        take_in(seen, FindingsFiles(tmp_path).read(["nvml"], NOW), entries, {})
+        take_in(seen, FindingsFiles(tmp_path).read(["nvml"], NOW.boot_id), entries, {})
 
     assert (len(seen.findings), compared.call_count) == (1000, 1000)
 

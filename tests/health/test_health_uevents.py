@@ -8,9 +8,8 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Verdict
-from devherd.scanner.core import now
 from devherd.scanner.host_events import HostChanges
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -21,10 +20,10 @@ class Node:
 
     def __init__(self, directory: Path) -> None:
         SimulatedNode.create(directory, NodeSpec(nvidia=NvidiaSpec(gpus=4, gpus_a_switch=2)))
-        self.pipeline = Pipeline(resolve(Config(host_root=directory)))
-        self.pipeline.scan(0.0)
-        self.pipeline.poll(periodic=True)
-        by_function = {entry.device.functions[0]: key for key, entry in self.pipeline.inventory.entries.items()}
+        self.observer = Observer(resolve(Config(host_root=directory)))
+        self.observer.scan(0.0)
+        self.observer.poll(periodic=True)
+        by_function = {entry.device.functions[0]: key for key, entry in self.observer.inventory.entries.items()}
         self.functions = [path.removeprefix("/sys") for path in sorted(by_function)]
         self._keys = [by_function[path] for path in sorted(by_function)]
         assert self.verdicts() == [FINE] * 4
@@ -35,24 +34,24 @@ class Node:
 
     def after_all(self, *events: dict[str, str]) -> list[Verdict]:
         """The verdicts after events that are heard together."""
-        self.pipeline.poll(periodic=False, changes=HostChanges(list(events)))
+        self.observer.poll(periodic=False, changes=HostChanges(list(events)))
         return self.verdicts()
 
     def event(self, path: str, action: str = "change", **variables: str) -> dict[str, str]:
         return {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": "pci", "SEQNUM": "7"} | variables
 
     def verdicts(self) -> list[Verdict]:
-        return [self.pipeline.policy.verdict(key) for key in self._keys]
+        return [self.observer.policy.verdict(key) for key in self._keys]
 
     def later(self, seconds: float) -> None:
         """So long after that nothing was heard."""
-        moment = now(self.pipeline.config)
+        moment = self.observer.now()
         later = Now(moment.wall + seconds, moment.monotonic + seconds, moment.boot_id)
-        self.pipeline.policy.observe(Seen(), later)
+        self.observer.policy.observe(Seen(), later)
 
     def set_fatal_errors(self, count: int) -> None:
         """Of the first GPU."""
-        file = self.pipeline.config.host_root / f"sys{self.functions[0]}/aer_dev_fatal"
+        file = self.observer.config.host_root / f"sys{self.functions[0]}/aer_dev_fatal"
         file.write_text(f"TOTAL_ERR_FATAL {count}\n")
 
 
@@ -108,13 +107,13 @@ def test_a_recovery_that_succeeds_takes_back_the_fatal_error_before_it(node: Nod
     """Otherwise it would be held for ten minutes; one that comes after it is."""
     first, *_ = node.functions
     node.set_fatal_errors(0)
-    node.pipeline.poll(periodic=False)
+    node.observer.poll(periodic=False)
     node.set_fatal_errors(1)
     counted = Verdict(("pci-aer", "pci-recovery"))
     assert node.after(first, ERROR_EVENT="BEGIN_RECOVERY")[0] == counted
     assert node.after(first, ERROR_EVENT="SUCCESSFUL_RECOVERY")[0] == FINE
     node.set_fatal_errors(2)
-    node.pipeline.poll(periodic=False)
+    node.observer.poll(periodic=False)
     assert node.verdicts()[0] == Verdict(("pci-aer",))
 
 

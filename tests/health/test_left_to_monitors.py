@@ -6,7 +6,7 @@ from devherd import spool
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import rewrite
@@ -21,8 +21,8 @@ class Node:
         socket = self.node.root / "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket"
         socket.parent.mkdir(parents=True)
         socket.touch()
-        self.pipeline = Pipeline(resolve(Config(host_root=self.node.root)), findings=self._findings)
-        self.pipeline.scan(0.0)
+        self.observer = Observer(resolve(Config(host_root=self.node.root)), findings=self._findings)
+        self.observer.scan(0.0)
         self.look()
 
     def exporter_says(self, failed: str = "") -> None:
@@ -41,12 +41,12 @@ class Node:
 
     def look(self) -> None:
         """At everything, as at once after an event."""
-        self.pipeline.poll(periodic=False)
+        self.observer.poll(periodic=False)
 
     def held(self) -> list[tuple[str, int]]:
         """Source and count of all that is held."""
         self.look()
-        return [(one.finding.source, one.count) for _, held in self.pipeline.policy.all_held() for one in held]
+        return [(one.finding.source, one.count) for _, held in self.observer.policy.all_held() for one in held]
 
 
 @pytest.fixture

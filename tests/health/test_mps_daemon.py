@@ -7,7 +7,7 @@ import pytest
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health import host
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.nvidia_faults import MpsDaemon
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -16,7 +16,7 @@ MPS_ROOT = "/run/nvidia/mps"
 SHARED = "nvidia.com/gpu.shared"
 
 
-def sharing(tmp_path, match) -> Pipeline:
+def sharing(tmp_path, match) -> Observer:
     node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
     rule = {"match": match, "sharing": {"strategy": "mps", "replicas": 2, "rename": SHARED}}
     config = {
@@ -25,11 +25,11 @@ def sharing(tmp_path, match) -> Pipeline:
         "resources": [rule],
         "health": {"recover_after": 2},
     }
-    return Pipeline(resolve(Config.model_validate(config)))
+    return Observer(resolve(Config.model_validate(config)))
 
 
 @pytest.fixture
-def pipeline(tmp_path):
+def observer(tmp_path):
     """A host with eight GPUs, the first shared by MPS; two good looks make well."""
     return sharing(tmp_path, {"index": "0"})
 
@@ -42,73 +42,76 @@ def daemon(tmp_path):
     made.kill()
 
 
-def reasons(pipeline: Pipeline) -> dict[str, set[tuple[str, ...]]]:
+def reasons(observer: Observer) -> dict[str, set[tuple[str, ...]]]:
     """By resource: what its devices are Unhealthy for."""
-    return {one.name: {tuple(device.reasons) for device in one.devices} for one in pipeline.offers().offers}
+    return {
+        one.name: {tuple(device.reasons) for device in one.devices}
+        for one in observer.offering.judged(observer.policy.verdicts()).offers
+    }
 
 
-def test_shares_without_a_control_daemon_are_unhealthy_m4(pipeline):
+def test_shares_without_a_control_daemon_are_unhealthy_m4(observer):
     """Programs in such containers fail at their first call of CUDA; whole GPUs are not concerned."""
-    pipeline.scan(0.0)
+    observer.scan(0.0)
 
-    assert reasons(pipeline) == {SHARED: {("mps-daemon",)}, "nvidia.com/gpu": {()}}
-    [(_, [held])] = pipeline.policy.all_held()
+    assert reasons(observer) == {SHARED: {("mps-daemon",)}, "nvidia.com/gpu": {()}}
+    [(_, [held])] = observer.policy.all_held()
     assert held.finding.file == f"{MPS_ROOT}/{SHARED}/pipe/control"
     assert held.finding.value == "absent"
 
 
-def test_shares_follow_the_life_of_their_control_daemon(pipeline, daemon):
+def test_shares_follow_the_life_of_their_control_daemon(observer, daemon):
     """It dies and comes back without devherd's doing; its sockets' files outlive it."""
     daemon.start()
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
-    alive = reasons(pipeline)
+    observer.scan(0.0)
+    observer.poll(periodic=True)
+    alive = reasons(observer)
 
     daemon.kill()
-    pipeline.poll(periodic=True)
-    dead = reasons(pipeline)
+    observer.poll(periodic=True)
+    dead = reasons(observer)
 
     daemon.start()
-    pipeline.poll(periodic=True)
-    at_first = reasons(pipeline)
-    pipeline.poll(periodic=True)
+    observer.poll(periodic=True)
+    at_first = reasons(observer)
+    observer.poll(periodic=True)
 
     assert alive[SHARED] == {()}
     assert dead[SHARED] == {("mps-daemon",)}
     assert at_first[SHARED] == {("mps-daemon",)}
-    assert reasons(pipeline)[SHARED] == {()}
+    assert reasons(observer)[SHARED] == {()}
 
 
 def test_a_daemon_that_shares_most_gpus_of_a_node_is_believed_to_be_dead_at_once(tmp_path, daemon):
     """It is one program: that all its GPUs have the same trouble makes nobody doubt."""
-    pipeline = sharing(tmp_path, {"vendor": "nvidia"})
+    observer = sharing(tmp_path, {"vendor": "nvidia"})
     daemon.start()
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
+    observer.scan(0.0)
+    observer.poll(periodic=True)
 
     daemon.kill()
-    pipeline.poll(periodic=True)
+    observer.poll(periodic=True)
 
-    assert reasons(pipeline) == {SHARED: {("mps-daemon",)}}
+    assert reasons(observer) == {SHARED: {("mps-daemon",)}}
 
 
 def test_a_host_that_shares_nothing_by_mps_needs_no_daemon(tmp_path):
     """A root that is configured and not used is looked into by nobody."""
     node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
     config = {"host_root": node.root, "vendors": {"nvidia": {"mps_root": MPS_ROOT}}}
-    pipeline = Pipeline(resolve(Config.model_validate(config)))
+    observer = Observer(resolve(Config.model_validate(config)))
 
-    pipeline.scan(0.0)
+    observer.scan(0.0)
 
-    assert reasons(pipeline) == {"nvidia.com/gpu": {()}}
+    assert reasons(observer) == {"nvidia.com/gpu": {()}}
 
 
-def test_the_daemon_of_another_resource_is_none(pipeline, tmp_path):
+def test_the_daemon_of_another_resource_is_none(observer, tmp_path):
     """Each resource has its own: a container is given the pipe directory of its resource."""
     with MpsDaemon(tmp_path / "node", MPS_ROOT, "nvidia.com/gpu"):
-        pipeline.scan(0.0)
+        observer.scan(0.0)
 
-        assert reasons(pipeline)[SHARED] == {("mps-daemon",)}
+        assert reasons(observer)[SHARED] == {("mps-daemon",)}
 
 
 def test_a_file_in_the_place_of_the_socket_is_no_daemon(tmp_path):
@@ -132,23 +135,23 @@ def test_the_daemon_does_not_hear_of_the_look(tmp_path, daemon):
         control.accept()
 
 
-def test_a_daemon_that_may_not_be_looked_at_makes_nothing_unhealthy(pipeline, monkeypatch):
+def test_a_daemon_that_may_not_be_looked_at_makes_nothing_unhealthy(observer, monkeypatch):
     """Not to know is not to be sick: it is a problem that names the file."""
     monkeypatch.setattr(host, "_connect", lambda _: errno.EACCES)
 
-    pipeline.scan(0.0)
+    observer.scan(0.0)
 
-    assert reasons(pipeline)[SHARED] == {()}
-    [problem] = pipeline.problems
+    assert reasons(observer)[SHARED] == {()}
+    [problem] = observer.problems
     assert problem.error == f"{MPS_ROOT}/{SHARED}/pipe/control: Permission denied"
 
 
-def test_a_daemon_that_may_not_be_looked_at_any_more_stays_dead(pipeline, monkeypatch):
+def test_a_daemon_that_may_not_be_looked_at_any_more_stays_dead(observer, monkeypatch):
     """Looks that were not made are no good looks, however many."""
-    pipeline.scan(0.0)
+    observer.scan(0.0)
     monkeypatch.setattr(host, "_connect", lambda _: errno.EACCES)
 
     for _ in range(5):
-        pipeline.poll(periodic=True)
+        observer.poll(periodic=True)
 
-    assert reasons(pipeline)[SHARED] == {("mps-daemon",)}
+    assert reasons(observer)[SHARED] == {("mps-daemon",)}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from devherd import _native
 from devherd.cli import cordon
-from devherd.scanner import core, pipeline
+from devherd.scanner import observer
 from devherd.sources import request
 from devherd.sources.nvml import session
 
@@ -28,7 +28,7 @@ def restrict_but_for_the_clock(*, write, **access):
 
 
 _native.restrict = restrict_but_for_the_clock
-pipeline.time = core.time = cordon.time = SimpleNamespace(time=time.time, monotonic=ahead)
+observer.time = cordon.time = SimpleNamespace(time=time.time, monotonic=ahead)
 request._INTERVAL = session.LOOK_SECONDS = 1.0
 
 from devherd.cli import main  # noqa: E402 - after the clock is ahead

@@ -13,7 +13,7 @@ from nvml_stub import Stub
 from devherd._native import Scan
 from devherd.config.model import Config
 from devherd.scanner.core import native_scanner
-from devherd.scanner.round import SourceRequests
+from devherd.scanner.side_files import SourceRequests
 from devherd.sources.nvml import session as nvml_answer
 from devherd_sim.node.simulated_node import SimulatedNode
 

@@ -10,7 +10,7 @@ import pytest
 from not_tested import not_tested
 from nvml_host import PROCESS, until
 
-from devherd.scanner.round import SourceRequests
+from devherd.scanner.side_files import SourceRequests
 from devherd.settings import Settings
 from devherd.sources.nvml import session as nvml_answer
 from devherd_sim.node.nvidia import NvidiaSpec

@@ -13,7 +13,7 @@ from devherd.health.kernel_log import KernelLogSource
 from devherd.health.policy import Policy, Verdict
 from devherd.inventory import Entry
 from devherd.reasons.kernel_log_rules import compiled_from, in_force
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -56,16 +56,16 @@ ATTRIBUTES = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text
 def test_what_an_attribute_was_recorded_to_say_is_this_finding(recorded, tmp_path):
     """Each of tests/recorded/attributes.toml: of one device among those of a node."""
     node = SimulatedNode.create(tmp_path / "node", preset(recorded["node"]))
-    pipeline = Pipeline(resolve(Config(host_root=node.root)))
-    pipeline.scan(0.0)
-    key, entry = min((key, entry) for key, entry in pipeline.inventory.entries.items() if key[0] == recorded["vendor"])
+    observer = Observer(resolve(Config(host_root=node.root)))
+    observer.scan(0.0)
+    key, entry = min((key, entry) for key, entry in observer.inventory.entries.items() if key[0] == recorded["vendor"])
     function = node.functions.path_of(entry.device.attributes["pci_address"])
     file = min(function.glob(recorded["file"]))
     if "before" in recorded:
         file.write_text(recorded["before"] + "\n")
-    pipeline.poll(periodic=False)
+    observer.poll(periodic=False)
     file.write_text(recorded["after"] + "\n")
-    pipeline.poll(periodic=False)
+    observer.poll(periodic=False)
 
-    found = [(f"{one.finding.source}: {one.finding.reason}", one.action) for one in pipeline.policy.held_against(key)]
+    found = [(f"{one.finding.source}: {one.finding.reason}", one.action) for one in observer.policy.held_against(key)]
     assert found == ([(recorded["finding"], recorded["action"])] if "finding" in recorded else [])

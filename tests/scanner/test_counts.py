@@ -1,6 +1,7 @@
 """`<run-dir>/counts.pb`: what sources of the scan core read that is no finding, for metrics."""
 
 import json
+import time
 
 import pytest
 
@@ -8,7 +9,7 @@ from devherd import spool
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
-from devherd.scanner.round import Round
+from devherd.scanner.files import ScannerFiles
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.rdma import HARDWARE_COUNTERS, LINK_COUNTERS
@@ -25,13 +26,13 @@ class Scanner:
         file.write_text(json.dumps({"host_root": str(directory / "host")}))
         config = resolve(load({"config": str(file), "run_dir": str(directory / "run")}, {}))
         self.settings = config.settings()
-        self.round = Round(config, self.settings)
+        self.files = ScannerFiles(config, self.settings)
 
     def look(self) -> None:
         """A scan, which begins all looks anew, and a poll."""
-        self.round.scan()
-        self.round.poll(periodic=False)
-        self.round.publish()
+        self.files.observer.scan(time.monotonic())
+        self.files.observer.poll(periodic=False)
+        self.files.publish()
 
     def counts(self) -> dict[tuple[str, ...], int]:
         """By RDMA device, part, name and kind."""
@@ -67,7 +68,7 @@ def test_a_file_that_could_not_be_written_is_written_with_the_next_round(rdma, m
     monkeypatch.setattr(spool, "write", full)
     rdma.look()
     monkeypatch.undo()
-    rdma.round.publish()
+    rdma.files.publish()
     assert rdma.counts()
 
 
@@ -76,13 +77,13 @@ def test_nothing_is_written_while_nothing_else_is_counted(rdma):
     rdma.look()
     rdma.settings.counts_file.unlink()
     for _ in range(60):
-        rdma.round.poll(periodic=True)
-        rdma.round.publish()
+        rdma.files.observer.poll(periodic=True)
+        rdma.files.publish()
     assert not rdma.settings.counts_file.exists()
     faults.inject(rdma.node, "rdma-counter", "mlx5_1", "symbol_error 40")
     for _ in range(60):
-        rdma.round.poll(periodic=True)
-        rdma.round.publish()
+        rdma.files.observer.poll(periodic=True)
+        rdma.files.publish()
     assert rdma.counts()["mlx5_1", "1", "rdma-errors", "symbol_error"] == 40
 
 
@@ -102,13 +103,13 @@ def test_both_ends_of_a_link_tell_their_pci_errors_and_a_poll_without_another_wr
     assert errors == expected | {("device", "fatal"): 2, ("port", "correctable"): 3}
     rdma.settings.counts_file.unlink()
     for _ in range(10):
-        rdma.round.poll(periodic=True)
-        rdma.round.publish()
+        rdma.files.observer.poll(periodic=True)
+        rdma.files.publish()
     assert not rdma.settings.counts_file.exists()
     faults.inject(rdma.node, "aer", function, "fatal")
     for _ in range(10):
-        rdma.round.poll(periodic=True)
-        rdma.round.publish()
+        rdma.files.observer.poll(periodic=True)
+        rdma.files.publish()
     told = spool.read(rdma.settings.counts_file, health_pb2.Counts).counts
     assert [one.number for one in told if (one.pci_address, one.part, one.kind) == (function, "device", "fatal")] == [3]
 

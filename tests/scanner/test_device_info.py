@@ -1,13 +1,14 @@
 """Files for Multus: one for each RDMA function that is offered in the way of the SR-IOV plugin."""
 
 import json
+import time
 
 import pytest
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
-from devherd.scanner.round import Round
+from devherd.scanner.files import ScannerFiles
 from devherd.spool import read_or_empty
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -37,14 +38,14 @@ def configured(node, tmp_path):
 def started(config):
     """A scanner after its first round."""
     config.settings().run_dir.mkdir(exist_ok=True)
-    work = Round(config, config.settings())
+    work = ScannerFiles(config, config.settings())
     go_round(work)
     return work
 
 
 def go_round(work):
-    work.scan()
-    work.poll(periodic=True)
+    work.observer.scan(time.monotonic())
+    work.observer.poll(periodic=True)
     work.publish()
 
 
@@ -92,7 +93,7 @@ def test_files_go_with_the_resource_and_those_of_others_stay(node, configured):
     other = node.root / DIRECTORY / "intel.com-net-0000:05:00.1-device.json"
     other.write_text("{}")
 
-    work.pipeline.reconfigure(configured())
+    work.observer.reconfigure(configured())
     go_round(work)
 
     assert [path.name for path in (node.root / DIRECTORY).iterdir()] == [other.name]
@@ -111,6 +112,6 @@ def test_a_file_that_cannot_be_written_is_a_problem_and_the_functions_are_offere
     [problem] = summary.problems
     assert (problem.vendor, problem.path) == ("rdma", "a.b/c_d")
     assert "device.json cannot be written: Not a directory" in problem.error
-    [resource] = work.pipeline.offers().offers
+    [resource] = work.observer.offering.judged(work.observer.policy.verdicts()).offers
     assert [device.id for device in resource.devices] == FUNCTIONS
     assert {tuple(device.reasons) for device in resource.devices} == {()}

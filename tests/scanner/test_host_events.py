@@ -126,16 +126,6 @@ def test_a_directory_that_cannot_be_watched_is_logged_once_with_the_reason_and_w
     assert record.getMessage().replace(" (os error 2)", "") == said
 
 
-def test_entries_that_come_and_go_are_named(tmp_path):
-    """A node among thousands can be looked at by itself."""
-    with HostEvents(watch=DirectoryWatch()) as events:
-        events.watch([str(tmp_path)])
-        (tmp_path / "node").touch()
-        changes = events.wait(5)
-        assert changes.paths
-        assert {*changes.entries} == {f"{tmp_path}/node"}
-
-
 def test_own_files_end_the_wait_and_are_no_event_of_the_host(tmp_path):
     """Only while somebody waits for them."""
     with HostEvents() as events:

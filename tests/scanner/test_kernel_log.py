@@ -12,8 +12,8 @@ from devherd.config.host import NVML_ANSWER
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, spool_pb2
-from devherd.scanner import host_events
-from devherd.scanner.round import Round
+from devherd.scanner import kernel_log
+from devherd.scanner.files import ScannerFiles
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -33,7 +33,7 @@ class Node:
         self.options: dict = {}
         self.vendors: dict = {}
         self.addresses = sorted(path.name for path in (directory / "host/proc/driver/nvidia/gpus").glob("*"))
-        self.round: Round
+        self.files: ScannerFiles
 
     def start(self) -> "Node":
         """A scanner starts; the one before it was killed, if there was one."""
@@ -42,15 +42,15 @@ class Node:
         file.write_text(json.dumps(config))
         resolved = resolve(load({"config": str(file), "run_dir": str(self._directory / "run")}, {}))
         self.settings = resolved.settings()
-        self.round = Round(resolved, self.settings)
-        self.round.scan()
+        self.files = ScannerFiles(resolved, self.settings)
+        self.files.observer.scan(time.monotonic())
         return self.hear()
 
     def hear(self) -> "Node":
         """What waits in the log is taken in, and published."""
-        while self.round.read_kernel_log():
+        while self.files.observer.read_kernel_log():
             pass
-        self.round.publish()
+        self.files.publish()
         return self
 
     def xid(self, text: str, gpu: int = 0, instance: str = "", **more) -> None:
@@ -81,7 +81,7 @@ class Node:
 
     def counted(self, metric) -> dict[tuple[str, ...], int]:
         """The series of a counter, by their last label."""
-        self.round.keep_counters()
+        self.files.keep_counters()
         state = spool.read(self.settings.scanner_state_file, spool_pb2.ScannerState)
         return {tuple(one.labels)[2:]: int(one.total) for one in state.counters if one.metric == metric.name}
 
@@ -194,10 +194,10 @@ def test_records_that_nobody_could_read_in_time_are_counted(node):
 
 def test_a_storm_is_taken_in_part_by_part(node, monkeypatch):
     """The scanner beats and looks at devices in between; equal records are one event."""
-    monkeypatch.setattr(host_events, "RECORDS_A_ROUND", 100)
+    monkeypatch.setattr(kernel_log, "RECORDS_A_ROUND", 100)
     address = node.addresses[0].rpartition(".")[0]
     node.log.write_all([f"NVRM: Xid (PCI:{address}): 95, pid=1, Uncontained: x"] * 250)
-    assert [node.round.read_kernel_log() for _ in range(3)] == [True, True, False]
+    assert [node.files.observer.read_kernel_log() for _ in range(3)] == [True, True, False]
     assert node.hear().held() == [("xid", "95", 250)]
     assert node.counted(counters.XIDS) == {("95",): 250}
 
@@ -215,7 +215,7 @@ def test_an_xid_of_a_mig_instance_is_held_against_that_instance_alone(tmp_path):
     node = Node(tmp_path, "nvidia-mig")
     node.vendors = {"nvidia": {"mig_strategy": "mixed"}}
     node.start()
-    entries = node.round.pipeline.inventory.entries.values()
+    entries = node.files.observer.inventory.entries.values()
     instance = next(entry.device for entry in entries if "gpu_instance" in entry.device.attributes)
     number = int(instance.attributes["gpu_instance"])
     gpu = node.addresses.index(instance.attributes["pci_address"])
@@ -238,9 +238,9 @@ def test_what_is_said_of_a_gpu_before_a_scan_finds_it_is_held_against_it_then(tm
     assert node.hear().words() == {}
     for address in (late, other):
         faults.clear(node.node, "unbind", address)
-    node.round.scan()
+    node.files.observer.scan(time.monotonic())
     assert (node.hear().held(), len(node.words())) == ([("xid", "119", 1)], 1)
-    node.round.scan()
+    node.files.observer.scan(time.monotonic())
     assert node.hear().held() == [("xid", "119", 1)]
 
 
@@ -274,10 +274,10 @@ def test_a_fatal_sxid_condemns_the_gpu_at_that_link_and_warns_of_all(tmp_path):
     first, other = node.addresses[2], node.addresses[5]
     fatal_sxid(node, ports_of(node, 2)[4])
     words = node.hear().words()
-    uuids = {entry.device.card: key[2] for key, entry in node.round.pipeline.inventory.entries.items()}
+    uuids = {entry.device.card: key[2] for key, entry in node.files.observer.inventory.entries.items()}
     assert words.pop(uuids[first]) == ["nvlink-fatal", "fabric-fatal"]
     assert list(words.values()) == [["fabric-fatal"]] * 7
-    details = {held.finding.detail for held in node.round.pipeline.policy.held_against(("nvidia", other, uuids[other]))}
+    details = {held.finding.detail for held in node.files.observer.policy.held_against(("nvidia", other, uuids[other]))}
     assert all(detail.endswith(f"(this link leads to the GPU at {first})") for detail in details)
     node.log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510")
     assert node.hear().words() == {}
@@ -289,7 +289,7 @@ def test_an_sxid_that_is_not_fatal_names_the_gpu_and_condemns_none(tmp_path):
     switch, _, link = ports_of(node, 7)[0].partition("/")
     node.log.write(f"nvidia-nvswitch0: SXid (PCI:{switch}): 20009, Non-fatal, Link {int(link):02} RX Short Error Rate")
     assert list(node.hear().words().values()) == [["fabric"]] * 8
-    details = {held.finding.detail for _, all_held in node.round.pipeline.policy.all_held() for held in all_held}
+    details = {held.finding.detail for _, all_held in node.files.observer.policy.all_held() for held in all_held}
     assert {detail.partition(" (this")[2] for detail in details} == {f" link leads to the GPU at {node.addresses[7]})"}
 
 
@@ -316,7 +316,7 @@ def test_a_fatal_sxid_condemns_its_gpu_as_soon_as_nvml_has_told_which_it_is(tmp_
         node.start()
     answer.write_text(told)
     for _ in range(2):
-        node.round.scan()
+        node.files.observer.scan(time.monotonic())
         node.hear()
         assert node.held() == [("fabric-fatal", "24007", 1)] * 8 + [("nvlink-fatal", "24007", 1)]
 
@@ -336,7 +336,7 @@ def test_the_mig_devices_of_the_gpu_at_a_fatal_link_follow_it(tmp_path):
 def test_a_wedged_gpu_is_taken_back_when_its_driver_has_reset_it(tmp_path):
     """Any driver of the kernel's DRM says so in the same words."""
     node = Node(tmp_path, "intel-gpu-2").start()
-    entries = node.round.pipeline.inventory.entries.values()
+    entries = node.files.observer.inventory.entries.values()
     address = next(entry.device.attributes["pci_address"] for entry in entries)
     node.log.write(f"xe {address}: [drm] device wedged, needs recovery", pci_address=address)
     assert list(node.hear().words().values()) == [["wedged"]]
@@ -372,7 +372,7 @@ def test_a_log_that_is_asked_for_and_cannot_be_read_is_one_problem_with_the_cure
     assert error.endswith("or set health.kernel_log.enabled to false")
     log.with_name("elsewhere").rename(log)
     node.xid(f"79, {GONE}")
-    node.round.scan()
+    node.files.observer.scan(time.monotonic())
     assert (len(node.hear().words()), node.problems()) == (1, [])
 
 
@@ -383,13 +383,13 @@ def test_a_log_that_nobody_has_asked_for_and_that_may_not_be_read_is_a_note_with
     log.rename(log.with_name("elsewhere"))
     assert node.start().problems() == []
     for _ in range(3):
-        node.round.scan()
+        node.files.observer.scan(time.monotonic())
         assert node.hear().problems() == []
     [notice] = node.notices()
     assert (notice.path, notice.error.partition(": ")[0]) == ("/dev/kmsg", "the kernel log cannot be read")
     assert len([record for record in caplog.messages if "the kernel log cannot be read" in record]) == 1
     log.with_name("elsewhere").rename(log)
-    node.round.scan()
+    node.files.observer.scan(time.monotonic())
     assert list(node.hear().notices()) == []
 
 
@@ -403,7 +403,7 @@ def test_whoever_switches_the_log_off_hears_no_more_of_it(node):
 def test_a_driver_that_prints_no_xids_is_a_problem(node):
     """Its parameter says so."""
     (node.node.root / "proc/driver/nvidia/params").write_text("ResmanDebugLevel: 4294967295\nRmLogonRC: 0\n")
-    node.round.scan()
+    node.files.observer.scan(time.monotonic())
     [(path, error)] = node.hear().problems()
     assert path == "/proc/driver/nvidia/params"
     assert "RmLogonRC is 0" in error
@@ -424,10 +424,10 @@ def test_an_uncorrectable_pci_error_in_the_log_has_the_counters_read_at_once(nod
     counter = counting / "aer_dev_fatal"
     counter.write_text("TOTAL_ERR_FATAL 0\n")
     node.start()
-    node.round.poll(periodic=True)
+    node.files.observer.poll(periodic=True)
     counter.write_text("TOTAL_ERR_FATAL 1\n")
     for _ in range(2):
-        node.round.poll(periodic=True)
+        node.files.observer.poll(periodic=True)
     node.hear()
     assert node.words() == {}
 

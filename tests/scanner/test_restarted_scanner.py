@@ -1,14 +1,15 @@
 """What a scanner saw in this boot, and the next one has to know to judge what it sees: kept with the verdicts."""
 
 import json
+import time
 
 import offered
 import pytest
 
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
-from devherd.scanner import core
-from devherd.scanner.round import Round
+from devherd.scanner import files, observer
+from devherd.scanner.files import ScannerFiles
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -25,22 +26,22 @@ class Node:
         self.health = health or {}
         (directory / "run/offers/device-plugin").mkdir(parents=True)
         self.node = SimulatedNode.create(directory / "host", preset(name))
-        self.round: Round
+        self.files: ScannerFiles
 
     def start(self, **health) -> "Node":
         """A scanner starts; the one before it was killed, if there was one."""
         file = self.directory / "config.yaml"
         file.write_text(json.dumps({"host_root": str(self.directory / "host"), "health": self.health | health}))
         self.config = resolve(load({"config": str(file), "run_dir": str(self.directory / "run")}, {}))
-        self.round = Round(self.config, self.config.settings())
-        self.round.scan()
+        self.files = ScannerFiles(self.config, self.config.settings())
+        self.files.observer.scan(time.monotonic())
         return self.look()
 
     def look(self) -> "Node":
-        self.round.poll(periodic=True)
-        while self.round.read_kernel_log():
+        self.files.observer.poll(periodic=True)
+        while self.files.observer.read_kernel_log():
             pass
-        self.round.publish()
+        self.files.publish()
         return self
 
     def words(self) -> list[list[str]]:
@@ -78,16 +79,22 @@ def test_a_port_that_has_begun_to_be_down_goes_on_with_that_in_the_next_scanner(
     ports.set(PORT, "1: DOWN\n")
     ports.start(rules=[{"match": {"vendor": "rdma"}, "reason": "port-down", "after": "1h"}])
     assert ports.words() == []
-    held = [one for _, held in ports.round.pipeline.policy.all_held() for one in held]
+    held = [one for _, held in ports.files.observer.policy.all_held() for one in held]
     assert [(one.finding.reason, one.is_waiting) for one in held] == [("port-down", True)]
 
     assert ports.start().look().words() == [["port-down"]]
 
 
+def boot_again(monkeypatch):
+    """The scanners that start now do so in another boot."""
+    for module in (files, observer):
+        monkeypatch.setattr(module, "boot_id", lambda _root: "another")
+
+
 def test_a_boot_says_nothing_of_the_ports_before_it(ports, monkeypatch):
     """A cable may have been moved meanwhile."""
     ports.set(PORT, "1: DOWN\n")
-    monkeypatch.setattr(core, "_boot_id", lambda _root: "another")
+    boot_again(monkeypatch)
 
     assert ports.start().words() == []
 
@@ -97,8 +104,8 @@ def test_a_reload_that_begins_the_looks_again_forgets_no_port(ports):
     ports.set(PORT, "1: DOWN\n")
     file = ports.directory / "config.yaml"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"scan": {"probe_timeout": "1s"}}))
-    ports.round.reconfigure(resolve(load({"config": str(file), "run_dir": str(ports.directory / "run")}, {})))
-    ports.round.scan()
+    ports.files.observer.reconfigure(resolve(load({"config": str(file), "run_dir": str(ports.directory / "run")}, {})))
+    ports.files.observer.scan(time.monotonic())
 
     assert ports.look().words() == [["port-down"]]
 
@@ -122,7 +129,7 @@ def test_links_that_went_down_in_an_earlier_boot_are_a_base(tmp_path, monkeypatc
     """Its card and its driver began anew."""
     node = Node(tmp_path, "rdma-2").start()
     node.set(LINK, "9\n")
-    monkeypatch.setattr(core, "_boot_id", lambda _root: "another")
+    boot_again(monkeypatch)
 
     assert node.start().words() == []
 
@@ -150,14 +157,14 @@ def test_what_the_log_says_of_a_gpu_that_no_scan_has_found_outlives_the_scanner(
     assert node.start().words() == [["xid"]]
 
     assert node.start().words() == [["xid"]]
-    [held] = [one for _, held in node.round.pipeline.policy.all_held() for one in held]
+    [held] = [one for _, held in node.files.observer.policy.all_held() for one in held]
     assert held.count == 1
 
 
 def test_the_name_that_the_driver_gave_a_gpu_outlives_the_scanner(tmp_path):
     """It says it once, before the GPU's first Xid; a GPU may be known by that name alone."""
     node = Node(tmp_path, "nvidia-8").start()
-    entries = list(node.round.pipeline.inventory.entries.values())
+    entries = list(node.files.observer.inventory.entries.values())
     uuid = entries[0].device.attributes["uuid"]
     node.node.kernel_log.write(f"NVRM: GPU at PCI:0000:ff:1f: {uuid}")
     node.look()

@@ -21,9 +21,9 @@ from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
 from devherd.process import RENEW, Child, Heartbeats
 from devherd.proto import spool_pb2
-from devherd.scanner.host_events import HostChanges, HostEvents
+from devherd.scanner.files import ScannerFiles
+from devherd.scanner.host_events import HostEvents
 from devherd.scanner.loop import Loop, first_scan
-from devherd.scanner.round import Round
 from devherd.settings import Settings
 from devherd.spool import listed
 from devherd_sim.node.amd import AmdSpec
@@ -317,41 +317,8 @@ def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, 
     assert order.index("verdicts.pb") < order.index("current.pb")
 
 
-def test_a_node_that_an_event_names_is_looked_at_before_all_others(tmp_path):
-    """Among ten thousand the kubelet hears of it while the others are still looked at."""
-    nodes = tmp_path / "host/dev/many"
-    nodes.mkdir(parents=True)
-    (tmp_path / "run").mkdir()
-    for name in "abc":
-        (nodes / name).touch()
-    config = Config.model_validate(
-        {
-            "host_root": tmp_path / "host",
-            "generic": [{"name": "devic.es/many", "groups": [{"paths": [{"path": "/dev/many/*", "type": "Mount"}]}]}],
-        }
-    )
-    settings = Settings(run_dir=tmp_path / "run")
-    work = Round(resolve(config), settings)
-    work.scan()
-    work.poll(periodic=False)
-
-    def missing_after(changes: HostChanges) -> list[str]:
-        work.poll(periodic=False, changes=changes)
-        assert work.publish()
-        (offer,) = spool.read(settings.offers_file, spool_pb2.Offers).offers
-        return sorted(device.attributes["path"] for device in offer.devices if device.reasons)
-
-    assert missing_after(HostChanges(paths=True)) == []
-    (nodes / "a").unlink()
-    (nodes / "b").unlink()
-    assert missing_after(HostChanges(named=work.on_host([str(nodes / "b")]))) == ["/dev/many/b"]
-    assert missing_after(HostChanges(named=work.on_host([str(nodes / "x")]))) == ["/dev/many/b"]
-    assert missing_after(HostChanges(paths=True)) == ["/dev/many/a", "/dev/many/b"]
-
-
 def test_a_node_that_goes_while_the_configuration_is_reloaded_costs_no_device_what_containers_get(scanner, monkeypatch):
     """Until the next scan the devices are those of the old configuration: the new one has nothing for them."""
-    monkeypatch.setattr("devherd.scanner.round.MANY_DEVICES", 2)
     (scanner.host / "dev/many").mkdir()
     for name in "abc":
         (scanner.host / "dev/many" / name).touch()
@@ -361,7 +328,7 @@ def test_a_node_that_goes_while_the_configuration_is_reloaded_costs_no_device_wh
     heartbeats = Heartbeats(1)
     loop = Loop(Child("scanner", Settings(run_dir=scanner.run_dir), heartbeats, heartbeats.claim()))
     published: list[tuple[str, set[int]]] = []
-    publish = loop._work.publish
+    publish = loop._files.publish
 
     def noted(*, looks: bool = True) -> bool:
         is_complete = publish(looks=looks)
@@ -369,17 +336,17 @@ def test_a_node_that_goes_while_the_configuration_is_reloaded_costs_no_device_wh
             published.append((one.name, {len(device.edits.mounts) for device in one.devices}))
         return is_complete
 
-    monkeypatch.setattr(loop._work, "publish", noted)
+    monkeypatch.setattr(loop._files, "publish", noted)
     with HostEvents(watch=DirectoryWatch()) as events:
         loop._go_round(events)
         (scanner.host / "dev/many/b").unlink()
         loop._go_round(events)
-        assert published == [("devic.es/old", {1})] * 3, "the second round looks at the node before all others"
+        assert published == [("devic.es/old", {1})] * 2
         scanner.configure(resource.format("new"))
         loop.ask_to_reload()
         (scanner.host / "dev/many/c").unlink()
         loop._go_round(events)
-    assert published[3:] == [("devic.es/new", {1})]
+    assert published[2:] == [("devic.es/new", {1})]
 
 
 def test_a_scanner_beats_for_each_device_while_it_publishes(tmp_path):
@@ -390,8 +357,8 @@ def test_a_scanner_beats_for_each_device_while_it_publishes(tmp_path):
         Config.model_validate({"host_root": tmp_path, "simulated": [{"name": "example.com/a", "count": 50}]})
     )
     beats = []
-    work = Round(config, settings, lambda: beats.append(1))
-    work.scan()
+    work = ScannerFiles(config, settings, lambda: beats.append(1))
+    work.observer.scan(time.monotonic())
     before = len(beats)
 
     assert work.publish()
@@ -469,7 +436,7 @@ def test_what_was_counted_last_is_kept_when_the_scanner_ends_for_a_new_sandbox(s
     loop = Loop(Child("scanner", Settings(run_dir=scanner.run_dir), heartbeats, heartbeats.claim()))
 
     def has_to_be_renewed():
-        loop._work.counters.add(counters.KERNEL_LOG_LOST, amount=7)
+        loop._observer.counters.add(counters.KERNEL_LOG_LOST, amount=7)
         return True
 
     monkeypatch.setattr(loop, "_has_to_be_renewed", has_to_be_renewed)

@@ -7,20 +7,20 @@ import pytest
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
 from devherd.reasons.registry import CAN_BE_OFF, MEANINGS
-from devherd.scanner.host_events import KernelLogReader
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.kernel_log import KernelLogReader
+from devherd.scanner.observer import Observer
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
 
 class Node:
-    """A node, and what a pipeline finds on it."""
+    """A node, and what an observer finds on it."""
 
     def __init__(self, directory, name: str) -> None:
         self._directory = directory
         self.node = SimulatedNode.create(directory / "host", preset(name))
-        self.pipeline: Pipeline
+        self.observer: Observer
 
     def config(self, *off: str, **health):
         """The configuration with these sources off."""
@@ -30,23 +30,23 @@ class Node:
         return resolve(load({"config": str(file), "run_dir": str(self._directory / "run")}, {}))
 
     def start(self, *off: str, **health) -> "Node":
-        """A pipeline that has looked once."""
-        self.pipeline = Pipeline(self.config(*off, **health), nvml_answer=self._directory / "nvml.json")
+        """An observer that has looked once."""
+        self.observer = Observer(self.config(*off, **health), nvml_answer=self._directory / "nvml.json")
         return self.look()
 
     def look(self) -> "Node":
         """A scan, and a look at everything."""
-        self.pipeline.scan(0.0)
-        self.pipeline.poll(periodic=False)
+        self.observer.scan(0.0)
+        self.observer.poll(periodic=False)
         return self
 
     def words(self) -> list[tuple[str, ...]]:
         """What stands against each device that something stands against."""
-        return [(*one.reasons, *one.warnings) for one in self.pipeline.policy.verdicts().values()]
+        return [(*one.reasons, *one.warnings) for one in self.observer.policy.verdicts().values()]
 
     def counted(self) -> set[str]:
         """The kinds of what has been counted."""
-        return {f"{count.name} {count.kind}" for count in self.pipeline.new_counts() or ()}
+        return {f"{name} {kind}" for _, _, _, name, kind, _ in self.observer.poller.new_counts() or ()}
 
 
 def test_counters_of_rdma_devices_are_not_read_where_their_source_is_off(tmp_path):
@@ -62,11 +62,11 @@ def test_a_reload_switches_a_source_off_and_on_and_what_it_found_is_gone_at_once
     for counter in ("local_link_integrity_errors", "link_downed"):
         faults.inject(node.node, "rdma-counter", "mlx5_0", counter)
     assert node.look().words() == [("link-downed", "link-errors")]
-    node.pipeline.reconfigure(node.config("rdma-errors"))
+    node.observer.reconfigure(node.config("rdma-errors"))
     assert node.words() == [("link-downed",)]
     faults.inject(node.node, "rdma-counter", "mlx5_0", "local_link_integrity_errors")
     assert node.look().words() == [("link-downed",)]
-    node.pipeline.reconfigure(node.config())
+    node.observer.reconfigure(node.config())
     faults.inject(node.node, "rdma-counter", "mlx5_0", "local_link_integrity_errors")
     assert node.look().words() == [("link-downed", "link-errors")]
 
@@ -80,10 +80,10 @@ def test_neither_the_kernel_log_nor_nvml_nor_a_monitor_is_opened(tmp_path):
         library.write_bytes(b"")
     on.start()
     off.start("nvml", "kernel-log", "xpumd", "amd-kfd", amd_kfd=True)
-    assert "nvml" in on.pipeline.requests
-    assert off.pipeline.requests == {}
-    assert off.pipeline.config.health.monitors["xpumd"] == ""
-    log = KernelLogReader(off.pipeline.config, simulated=True)
+    assert "nvml" in on.observer.requests
+    assert off.observer.requests == {}
+    assert off.observer.config.health.monitors["xpumd"] == ""
+    log = KernelLogReader(off.observer.config, simulated=True)
     assert (log.readable, log.problems(), log.notices()) == (None, [], [])
 
 
@@ -91,7 +91,7 @@ def test_neither_the_kernel_log_nor_nvml_nor_a_monitor_is_opened(tmp_path):
 def test_every_source_that_reads_can_be_switched_off(tmp_path, name):
     """And says nothing then, whatever happens."""
     node = Node(tmp_path, "rdma-2").start(name)
-    assert node.pipeline.config.health.sources_off == [name]
+    assert node.observer.config.health.sources_off == [name]
     assert node.words() == []
 
 

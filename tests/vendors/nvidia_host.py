@@ -7,7 +7,7 @@ from answering import Answered, AnsweredScan, AnsweringScanner, core_settings
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -32,9 +32,9 @@ def scanned(root: Path, **options: Any) -> AnsweredScan:
     return scanner(root, **options).scan()
 
 
-def pipeline(root: Path, **options: Any) -> Pipeline:
+def observer(root: Path, **options: Any) -> Observer:
     """From the host to resources, with what is remembered between two scans."""
-    return Pipeline(resolve(Config.model_validate({"host_root": root, "vendors": {"nvidia": options}})))
+    return Observer(resolve(Config.model_validate({"host_root": root, "vendors": {"nvidia": options}})))
 
 
 def by_resource(scan: AnsweredScan) -> dict[str, list[str]]:

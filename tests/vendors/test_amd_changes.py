@@ -13,7 +13,7 @@ from devherd._native import UeventSocket
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec, entries
@@ -117,12 +117,12 @@ def test_one_gpu_can_be_repartitioned_beside_the_others(tmp_path: Path):
     assert names(scan) == {"amd.com/spx_nps1": 1, "amd.com/dpx_nps1": 2}
 
 
-def health(pipeline: Pipeline) -> dict[str, tuple[str, tuple[str, ...]]]:
+def health(observer: Observer) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Device id → resource and reasons, of every device on offer."""
-    verdicts = pipeline.policy.verdicts()
+    verdicts = observer.policy.verdicts()
     return {
         entry.device.id: (entry.resource_name, verdicts.get(key, FINE).reasons)
-        for key, entry in pipeline.inventory.entries.items()
+        for key, entry in observer.inventory.entries.items()
     }
 
 
@@ -135,25 +135,25 @@ def test_while_kfd_builds_its_topology_anew_every_device_stays_as_it_was(tmp_pat
     before = NodeSpec(amd=[split, split])
     after = NodeSpec(amd=[split, split.model_copy(update={"compute_partition": "SPX"})])
     node = SimulatedNode.create(tmp_path, before)
-    pipeline = Pipeline(
+    observer = Observer(
         resolve(Config.model_validate({"host_root": tmp_path, "vendors": {"amd": {"naming": "mixed"}}}))
     )
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
-    first, looks = health(pipeline), []
+    observer.scan(0.0)
+    observer.poll(periodic=True)
+    first, looks = health(observer), []
 
     def look() -> None:
-        assert pipeline.scan(1.0 + len(looks)).look_again
-        pipeline.poll(periodic=True)
-        looks.append(health(pipeline))
+        assert observer.scan(1.0 + len(looks)).look_again
+        observer.poll(periodic=True)
+        looks.append(health(observer))
 
     node.change(before, after, look)
     assert len(looks) > 9 * 8
     lost = {f"amdgpu_xcp_{number}": ("amd.com/cpx_nps1", ("gone",)) for number in range(7, 14)}
     assert [first, first | lost] == [seen for seen, _ in itertools.groupby(looks)]
-    pipeline.scan(100.0)
-    pipeline.poll(periodic=True)
-    gone = [device for device, (_, reasons) in health(pipeline).items() if reasons]
+    observer.scan(100.0)
+    observer.poll(periodic=True)
+    gone = [device for device, (_, reasons) in health(observer).items() if reasons]
     assert gone == [*lost]
 
 
@@ -161,12 +161,12 @@ def test_what_goes_while_kfd_builds_its_topology_anew_is_gone_at_once(tmp_path: 
     """No topology is believed meanwhile; a function that has left the bus is gone all the same."""
     before, after = NodeSpec(amd=[AmdSpec(cards=2)]), NodeSpec(amd=[AmdSpec()])
     node = SimulatedNode.create(tmp_path, before)
-    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
-    pipeline.scan(0.0)
+    observer = Observer(resolve(Config(host_root=tmp_path)))
+    observer.scan(0.0)
     node.change(before, after)
-    pipeline.scan(1.0)
-    pipeline.poll(periodic=True)
-    assert health(pipeline) == {FIRST: ("amd.com/gpu", ()), SECOND: ("amd.com/gpu", ("gone",))}
+    observer.scan(1.0)
+    observer.poll(periodic=True)
+    assert health(observer) == {FIRST: ("amd.com/gpu", ()), SECOND: ("amd.com/gpu", ("gone",))}
 
 
 def test_links_are_read_again_when_the_topology_changes(tmp_path: Path):
@@ -206,12 +206,12 @@ def test_a_gpu_that_loses_its_driver_while_the_scanner_restarts_stays_and_says_s
     """A new scanner has never seen it bound; what the spool knows of it is kept, and it is not called gone."""
     node = SimulatedNode.create(tmp_path, DRIVEN)
     config = resolve(Config(host_root=tmp_path))
-    before = Pipeline(config)
+    before = Observer(config)
     before.scan(0.0)
     node.change(DRIVEN, UNDRIVEN)
-    after = Pipeline(config, inventory=remembered(before))
+    after = Observer(config, inventory=remembered(before))
     scan = after.scan(1.0)
-    [resource] = after.offers().offers
+    [resource] = after.offering.judged(after.policy.verdicts()).offers
     assert [(device.id, list(device.reasons)) for device in resource.devices] == [
         (FIRST, ["driver-unbound"]),
         (SECOND, ["driver-unbound"]),
@@ -222,17 +222,17 @@ def test_a_gpu_that_loses_its_driver_while_the_scanner_restarts_stays_and_says_s
 def test_what_was_wrong_with_a_gpu_is_not_taken_back_while_it_cannot_be_examined(tmp_path: Path):
     """No source looks at a GPU without its driver: that its node was missing is neither confirmed nor over."""
     node = SimulatedNode.create(tmp_path, DRIVEN)
-    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
-    pipeline.scan(0.0)
+    observer = Observer(resolve(Config(host_root=tmp_path)))
+    observer.scan(0.0)
     missing = next((tmp_path / "dev/dri").glob("renderD*"))
     missing.unlink()
-    pipeline.poll(periodic=True)
+    observer.poll(periodic=True)
     missing.touch()
     node.change(DRIVEN, UNDRIVEN)
-    pipeline.scan(1.0)
+    observer.scan(1.0)
     for _ in range(10):
-        pipeline.poll(periodic=True)
-    reasons = sorted(verdict.reasons for verdict in pipeline.policy.verdicts().values())
+        observer.poll(periodic=True)
+    reasons = sorted(verdict.reasons for verdict in observer.policy.verdicts().values())
     assert reasons == [("driver-unbound",), ("driver-unbound", "node-missing")]
 
 

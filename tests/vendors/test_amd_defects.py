@@ -11,7 +11,7 @@ from remembered import remembered
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -237,24 +237,24 @@ def test_a_gpu_pulled_out_is_gone_whatever_kfd_refuses(nodes: str, tmp_path: Pat
     before = NodeSpec(amd=[AmdSpec(model="mi300x", cards=3)])
     node = SimulatedNode.create(tmp_path, before)
     refuse(tmp_path, nodes)
-    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
+    observer = Observer(resolve(Config(host_root=tmp_path)))
+    observer.scan(0.0)
+    observer.poll(periodic=True)
     node.functions.pull_out(FIRST)
     for moment in range(1, 8):
-        pipeline.scan(float(moment))
-        pipeline.poll(periodic=True)
-    assert {key[2]: verdict.reasons for key, verdict in pipeline.policy.verdicts().items()} == {FIRST: ("gone",)}
+        observer.scan(float(moment))
+        observer.poll(periodic=True)
+    assert {key[2]: verdict.reasons for key, verdict in observer.policy.verdicts().items()} == {FIRST: ("gone",)}
 
 
 def test_partitions_known_from_before_kfd_was_refused_are_polled_and_never_recover(tmp_path: Path):
     """A privileged container made an unprivileged one: what nobody can look at can only get worse."""
     root = host(tmp_path, CPX)
     config = resolve(Config(host_root=root))
-    before = Pipeline(config)
+    before = Observer(config)
     before.scan(0.0)
     refuse(root, "*")
-    after = Pipeline(config, inventory=remembered(before))
+    after = Observer(config, inventory=remembered(before))
     after.scan(1.0)
     after.poll(periodic=True)
     assert (len(after.inventory.entries), after.policy.verdicts()) == (16, {})

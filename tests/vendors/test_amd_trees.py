@@ -7,7 +7,7 @@ from amd_host import TOPOLOGY, by_id, names, scanned
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.tree import write_tree
 
 REFUSED = Path(__file__).parent / "trees/amd-refused-nodes.tree"
@@ -71,9 +71,9 @@ def test_one_refused_node_of_two_costs_the_other_none_of_its_facts(tmp_path: Pat
 def test_a_gpu_pulled_out_of_such_a_host_is_gone_for_good_b1(tmp_path: Path) -> None:
     """Refused nodes say nothing: neither that the GPU is there nor that it may be."""
     root = planted(tmp_path)
-    pipeline = Pipeline(resolve(Config(host_root=root)))
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
+    observer = Observer(resolve(Config(host_root=root)))
+    observer.scan(0.0)
+    observer.poll(periodic=True)
     shutil.rmtree(root / SECOND_PATH)
     for left in (
         *("sys/bus/pci/drivers/amdgpu/", "sys/bus/pci/devices/", "sys/class/drm/card2", "sys/class/drm/renderD129"),
@@ -82,7 +82,7 @@ def test_a_gpu_pulled_out_of_such_a_host_is_gone_for_good_b1(tmp_path: Path) -> 
         (root / (f"{left}{SECOND}" if left.endswith("/") else left)).unlink()
 
     for moment in range(1, 8):
-        pipeline.scan(float(moment))
-        pipeline.poll(periodic=True)
+        observer.scan(float(moment))
+        observer.poll(periodic=True)
 
-    assert {key[2]: verdict.reasons for key, verdict in pipeline.policy.verdicts().items()} == {SECOND: ("gone",)}
+    assert {key[2]: verdict.reasons for key, verdict in observer.policy.verdicts().items()} == {SECOND: ("gone",)}

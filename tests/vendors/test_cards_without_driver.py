@@ -11,8 +11,8 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.core import problem_messages
+from devherd.scanner.observer import Observer
 from devherd.scanner.once import ScanReport, scan_once
-from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 from devherd_sim.node.presets import PRESETS
@@ -94,15 +94,15 @@ def test_a_device_that_is_known_has_its_driver_missing_held_against_it_and_is_no
     root = tmp_path / "node"
     SimulatedNode.create(root, PRESETS["nvidia-1"].spec)
     config = resolve(Config.model_validate({"host_root": root}))
-    pipeline = Pipeline(config)
-    pipeline.scan(0.0)
-    [entry] = pipeline.inventory.entries.values()
+    observer = Observer(config)
+    observer.scan(0.0)
+    [entry] = observer.inventory.entries.values()
     link = root / "sys/bus/pci/devices" / entry.device.attributes["pci_address"] / "driver"
     link.unlink()
-    scan = pipeline.scan(1.0)
+    scan = observer.scan(1.0)
 
     assert len(scan.driverless) == 1
-    assert problem_messages(scan, config, pipeline.inventory.entries.values()) == []
+    assert problem_messages(scan, config, observer.inventory.entries.values()) == []
 
 
 def under(root: Path, preset: str, driver: str) -> str:

@@ -13,7 +13,7 @@ from devherd._native import Edits
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.scanner.core import native_scanner
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.presets import PRESETS
 
 Roots = Callable[[str], Path]
@@ -100,7 +100,7 @@ def test_a_device_that_an_earlier_scanner_found_is_answered_as_it_was(name: str,
     """A running pod's devices stay what they are when the scanner is started again while they cannot be looked at."""
     root = preset_root(name)
     config = resolve(Config.model_validate({"host_root": root, "vendors": OPTIONS[options], "generic": GENERIC}))
-    before = Pipeline(config)
+    before = Observer(config)
     before.scan(0.0)
     kept, fresh = remembered(before), native_scanner(config)
     assert kept.platforms == before.inventory.platforms

@@ -168,18 +168,18 @@ import json, sys, time
 from pathlib import Path
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 config = {"host_root": sys.argv[1], "scan": {"probe_timeout": float(sys.argv[2])}}
 beats = []
-pipeline = Pipeline(resolve(Config.model_validate(config)), beat=lambda: beats.append(time.monotonic()))
+observer = Observer(resolve(Config.model_validate(config)), beat=lambda: beats.append(time.monotonic()))
 while sys.stdin.readline():
     beats[:] = [time.monotonic()]
-    scan = pipeline.scan(beats[0])
-    pipeline.poll(periodic=True)
+    scan = observer.scan(beats[0])
+    observer.poll(periodic=True)
     beats.append(time.monotonic())
     gap = max(later - earlier for earlier, later in zip(beats, beats[1:]))
-    failed = dict(pipeline.policy.seen.failed)
-    print(json.dumps([gap, failed, len(scan.devices), len(pipeline.policy.verdicts())]), flush=True)
+    failed = dict(observer.policy.seen.failed)
+    print(json.dumps([gap, failed, len(scan.devices), len(observer.policy.verdicts())]), flush=True)
 """
 
 

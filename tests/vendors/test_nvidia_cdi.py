@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from cdi_runtime import Runtime
-from nvidia_host import pipeline, planted, simulated
+from nvidia_host import observer, planted, simulated
 
 from devherd.config.host import NVML_ANSWER
 from devherd.device_plugin.allocation import container_response
 from devherd.device_plugin.snapshot import Snapshot
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node import faults
 from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import DRIVER_VERSION
@@ -32,9 +32,9 @@ def node(tmp_path: Path) -> SimulatedNode:
     return simulated(tmp_path, gpus=2, nvml=True, mig=[None, ["3g.40gb", "1g.10gb"]])
 
 
-def started(node: SimulatedNode, **options: Any) -> Pipeline:
+def started(node: SimulatedNode, **options: Any) -> Observer:
     """Scanned once, with `cdi-cri`."""
-    made = pipeline(node.root, **{"device_list_strategy": ["cdi-cri"], "mig_strategy": "mixed"} | options)
+    made = observer(node.root, **{"device_list_strategy": ["cdi-cri"], "mig_strategy": "mixed"} | options)
     made.scan(0.0)
     return made
 
@@ -43,14 +43,14 @@ def runtime(node: SimulatedNode) -> Runtime:
     return Runtime(node.root / "var/run/cdi")
 
 
-def names_of(made: Pipeline, resource: str = "nvidia.com/gpu") -> list[str]:
+def names_of(made: Observer, resource: str = "nvidia.com/gpu") -> list[str]:
     """The CDI names in the answer to a container with all devices of a resource."""
-    [one] = [one for one in made.offers().offers if one.name == resource]
+    [one] = [one for one in made.offering.judged(made.policy.verdicts()).offers if one.name == resource]
     response = container_response(Snapshot(one), [device.id for device in one.devices])
     return [device.name for device in response.cdi_devices]
 
 
-def container(node: SimulatedNode, made: Pipeline, resource: str = "nvidia.com/gpu") -> dict[str, list]:
+def container(node: SimulatedNode, made: Observer, resource: str = "nvidia.com/gpu") -> dict[str, list]:
     """What the runtime does for such a container."""
     return runtime(node).edits(names_of(made, resource))
 
@@ -114,7 +114,7 @@ def test_a_mig_device_is_the_node_of_its_gpu_and_those_of_its_instances(node: Si
 def test_names_are_those_of_the_id_strategy_and_all_of_them_together(node: SimulatedNode, strategy: str, names: Any):
     """N32: `all` is there too."""
     made = started(node, device_id_strategy=strategy)
-    ids = {device.id for one in made.offers().offers for device in one.devices}
+    ids = {device.id for one in made.offering.judged(made.policy.verdicts()).offers for device in one.devices}
 
     assert runtime(node).names == {f"{CDI}/gpu={name}" for name in {*(names or ids), "all"}}
     assert {"/dev/nvidia0", "/dev/nvidia1"} < set(paths(runtime(node).edits([f"{CDI}/gpu=all"])))
@@ -123,7 +123,7 @@ def test_names_are_those_of_the_id_strategy_and_all_of_them_together(node: Simul
 def test_annotations_name_what_the_runtime_knows(node: SimulatedNode):
     """`cdi-annotations`: the names are in the values, whatever the keys."""
     made = started(node, device_list_strategy=["cdi-annotations"])
-    [resource] = [one for one in made.offers().offers if one.name == "nvidia.com/gpu"]
+    [resource] = [one for one in made.offering.judged(made.policy.verdicts()).offers if one.name == "nvidia.com/gpu"]
     names = [name for value in resource.devices[0].edits.annotations.values() for name in value.split(",")]
 
     assert "/dev/nvidia0" in paths(runtime(node).edits(names))
@@ -179,10 +179,12 @@ def test_what_comes_with_the_gpus_has_a_class_each(node: SimulatedNode):
 
 def test_a_class_that_would_be_empty_is_left_out_and_told(node: SimulatedNode):
     """N31: the vendor's plugin drops it without a word, and pods then fail on a name that no runtime knows."""
-    made = pipeline(node.root, device_list_strategy=["cdi-cri"], gds_enabled=True, mofed_enabled=True)
+    made = observer(node.root, device_list_strategy=["cdi-cri"], gds_enabled=True, mofed_enabled=True)
     scan = made.scan(0.0)
 
-    assert names_of(made) == [f"{CDI}/gpu={one.id}" for one in made.offers().offers[0].devices]
+    assert names_of(made) == [
+        f"{CDI}/gpu={one.id}" for one in made.offering.judged(made.policy.verdicts()).offers[0].devices
+    ]
     no_gds, no_mofed = sorted(problem.error for problem in scan.problems)
     assert no_gds == "containers get no gds: /dev/nvidia-fs* does not exist: load the kernel module nvidia-fs"
     assert no_mofed.startswith("containers get no mofed: neither /dev/infiniband/uverbs* nor rdma_cm exists: load")
@@ -226,7 +228,7 @@ def test_an_absolute_link_in_a_driver_root_is_followed_there(tmp_path: Path):
 
 def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
     """The specs are written all the same: nodes alone serve programs that bring their own libraries."""
-    made = pipeline(node.root, device_list_strategy=["cdi-cri"], driver_root="/nowhere")
+    made = observer(node.root, device_list_strategy=["cdi-cri"], driver_root="/nowhere")
     scan = made.scan(0.0)
 
     [problem] = scan.problems
@@ -286,7 +288,7 @@ def test_libraries_that_only_the_dynamic_linker_knows_are_found(tmp_path: Path):
     put(File(f"opt/driver/libcuda.so.{DRIVER_VERSION}", b""), node.root)
     put(File("etc/ld.so.cache", ld_cache("/opt/driver/libcuda.so.1")), node.root)
 
-    made = pipeline(node.root, device_list_strategy=["cdi-cri"])
+    made = observer(node.root, device_list_strategy=["cdi-cri"])
 
     assert made.scan(0.0).problems == []
     assert container(node, made)["mounts"][0]["hostPath"] == f"/opt/driver/libcuda.so.{DRIVER_VERSION}"
@@ -345,10 +347,10 @@ def test_a_missing_hook_program_is_told(node: SimulatedNode):
     """Every container would fail to start: `fork/exec /usr/bin/nvidia-ctk: no such file or directory`."""
     (node.root / "usr/bin/nvidia-ctk").unlink()
 
-    [problem] = pipeline(node.root, device_list_strategy=["cdi-cri"]).scan(0.0).problems
+    [problem] = observer(node.root, device_list_strategy=["cdi-cri"]).scan(0.0).problems
     assert problem.path == "/usr/bin/nvidia-ctk"
     assert "which CDI hooks run, is not here: no container with a GPU can start; install" in problem.error
-    assert pipeline(node.root, device_list_strategy=["envvar"]).scan(0.0).problems == []
+    assert observer(node.root, device_list_strategy=["envvar"]).scan(0.0).problems == []
 
 
 def test_the_hosts_own_mps_daemon_is_not_joined_by_every_container(tmp_path: Path):
@@ -399,9 +401,9 @@ def vanish(node: SimulatedNode, address: str) -> None:
     (node.root / "sys/bus/pci/devices" / address).unlink()
 
 
-def host(root: Path, tree: str) -> Pipeline:
+def host(root: Path, tree: str) -> Observer:
     """A host as text, looked at with `cdi-cri`."""
-    made = pipeline(planted(root, tree), device_list_strategy=["cdi-cri"])
+    made = observer(planted(root, tree), device_list_strategy=["cdi-cri"])
     made.scan(0.0)
     return made
 
@@ -436,7 +438,7 @@ def test_a_tegra_board_gives_what_its_lists_name(tmp_path: Path):
 
 def test_a_tegra_board_without_lists_gives_nothing_by_cdi_and_says_so(tmp_path: Path):
     """N31: runtimes refuse a device that brings nothing, and with it the whole file."""
-    made = pipeline(planted(tmp_path, TEGRA), device_list_strategy=["cdi-cri"])
+    made = observer(planted(tmp_path, TEGRA), device_list_strategy=["cdi-cri"])
 
     [problem] = made.scan(0.0).problems
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from answering import not_examined
-from nvidia_host import by_resource, complaints, node_paths, pipeline, scanned, scanner, simulated
+from nvidia_host import by_resource, complaints, node_paths, observer, scanned, scanner, simulated
 from remembered import earlier, remembered
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
+from devherd.scanner.observer import Observer
 from devherd.scanner.once import scan_once
-from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -25,11 +25,11 @@ from devherd_sim.node.tree import put
 MIG = {"mig_strategy": "mixed"}
 
 
-def health(watched: Pipeline, now: float = 0.0) -> dict[str, list[str]]:
+def health(watched: Observer, now: float = 0.0) -> dict[str, list[str]]:
     """Card and what is wrong with it, after a scan and the poll that follows it."""
     watched.scan(now)
     watched.poll(periodic=False)
-    made = watched.offers()
+    made = watched.offering.judged(watched.policy.verdicts())
     return {device.card: list(device.reasons) for one in made.offers for device in one.devices}
 
 
@@ -49,7 +49,7 @@ def test_a_driver_that_loads_late_is_seen(tmp_path: Path):
 def test_a_gpu_that_loses_its_driver_is_unhealthy_until_it_has_it_back(tmp_path: Path):
     """N1: `driver-unbound` comes and goes; the other GPU is not touched."""
     node = simulated(tmp_path, gpus=2)
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     watched.config = replace(watched.config, health=replace(watched.config.health, recover_after=1))
     lost, other = node.nvidia.addresses()
     assert health(watched) == {lost: [], other: []}
@@ -82,11 +82,11 @@ def test_a_gpu_that_loses_its_driver_is_told_of_vfio_pci_where_virtual_machines_
 def test_a_scanner_that_starts_while_a_driver_is_away_knows_what_it_is_missing(tmp_path: Path):
     """What the spool remembers is `driver-unbound`, not gone."""
     node = simulated(tmp_path, gpus=2)
-    before = pipeline(node.root)
+    before = observer(node.root)
     health(before)
     lost, other = node.nvidia.addresses()
     faults.inject(node, "unbind", lost)
-    restarted = Pipeline(before.config, inventory=remembered(before), earlier=earlier(before))
+    restarted = Observer(before.config, inventory=remembered(before), earlier=earlier(before))
     assert health(restarted) == {lost: ["driver-unbound"], other: []}
 
 
@@ -99,7 +99,7 @@ def test_a_gpu_without_the_driver_is_none_of_ours(driver: str | None, tmp_path: 
     if driver is not None:
         function = (node.root / "sys/bus/pci/devices" / address).resolve()
         (function / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     assert health(watched) == {}
     assert watched.scan(1.0).problems == []
 
@@ -107,7 +107,7 @@ def test_a_gpu_without_the_driver_is_none_of_ours(driver: str | None, tmp_path: 
 def test_a_gpu_handed_to_a_virtual_machine_goes(tmp_path: Path):
     """Known before, and bound to vfio-pci now: `gone`, and forgotten in time."""
     node = simulated(tmp_path, gpus=2)
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     given, other = node.nvidia.addresses()
     health(watched)
     faults.inject(node, "unbind", given)
@@ -120,7 +120,7 @@ def test_a_gpu_handed_to_a_virtual_machine_goes(tmp_path: Path):
 def test_a_gpu_that_is_bound_but_not_listed_is_a_problem(tmp_path: Path):
     """As in a container whose /proc/driver is masked: it is said, and what was known stays."""
     node = simulated(tmp_path, gpus=1)
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     (address,) = node.nvidia.addresses()
     health(watched)
     shutil.rmtree(node.root / "proc/driver/nvidia/gpus")
@@ -145,7 +145,7 @@ def test_virtual_functions_of_a_vgpu_host_are_no_problem(tmp_path: Path):
 def test_a_gpu_that_is_pulled_out_is_gone(tmp_path: Path):
     """Its function is no longer on the bus."""
     node = simulated(tmp_path, gpus=2)
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     gone, other = node.nvidia.addresses()
     health(watched)
     faults.inject(node, "unbind", gone)
@@ -156,7 +156,7 @@ def test_a_gpu_that_is_pulled_out_is_gone(tmp_path: Path):
 def test_a_gpu_that_has_left_the_bus_is_gone_although_the_driver_lists_it(tmp_path: Path):
     """`remove` takes the function and leaves procfs and node: it was Healthy for ever."""
     node = simulated(tmp_path, gpus=2)
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     left, other = node.nvidia.addresses()
     health(watched)
     faults.inject(node, "remove", left)
@@ -175,14 +175,14 @@ def test_a_gpu_that_has_left_the_bus_is_gone_although_the_driver_lists_it(tmp_pa
 def test_a_mig_device_that_is_destroyed_while_nvml_is_silent_is_gone(restarts: bool, tmp_path: Path):
     """The driver's procfs says so by itself; the other one of the GPU stays as it was, and so do the nodes of both."""
     node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
-    watched = pipeline(node.root, **MIG)
+    watched = observer(node.root, **MIG)
     watched.scan(0.0)
     ids = {entry.resource_name: key for key, entry in watched.inventory.entries.items()}
     (node.root / ".devherd-nvml.json").unlink()
     watched.scan(1.0)
     node.nvidia.destroy_mig_device("0000:01:00.0", 7)
     if restarts:
-        watched = Pipeline(watched.config, inventory=remembered(watched), earlier=earlier(watched))
+        watched = Observer(watched.config, inventory=remembered(watched), earlier=earlier(watched))
     watched.scan(2.0)
     watched.poll(periodic=True)
 
@@ -233,7 +233,7 @@ def test_a_gpu_is_served_once_its_uuid_is_known(tmp_path: Path):
 def test_a_gpu_whose_uuid_is_forgotten_stays_as_it_was(tmp_path: Path):
     """The driver was loaded again and nobody has opened the GPU yet: pods still find it under its id."""
     node = SimulatedNode.create(tmp_path / "node", preset("nvidia-1"))
-    watched = pipeline(node.root)
+    watched = observer(node.root)
     before = health(watched)
     information = node.root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
     lines = [line for line in information.read_text().splitlines() if "UUID" not in line]
@@ -334,13 +334,13 @@ def test_without_nvml_mig_devices_are_told_and_no_name_is_made_up(options: dict[
 def test_mig_devices_stay_as_they_were_while_nvml_is_silent(tmp_path: Path):
     """A scanner that starts before NVML answers forgets none."""
     node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
-    before = pipeline(node.root, **MIG)
+    before = observer(node.root, **MIG)
     before.scan(0.0)
-    known, kept = before.offers().offers, remembered(before)
+    known, kept = before.offering.judged(before.policy.verdicts()).offers, remembered(before)
     (node.root / ".devherd-nvml.json").unlink()
-    restarted = Pipeline(before.config, inventory=kept)
+    restarted = Observer(before.config, inventory=kept)
     restarted.scan(1e6)
-    assert restarted.offers().offers == known
+    assert restarted.offering.judged(restarted.policy.verdicts()).offers == known
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_a_host_where_no_gpu_has_its_node_has_one_problem_with_the_cure(strategi
     NVIDIA/libnvidia-container, src/nvc.c: where it loads the kernel modules, it makes the node of each GPU.
     """
     node = without_nodes(tmp_path)
-    watched = pipeline(node.root, device_list_strategy=strategies, cdi_hook_path="/usr/bin/nvidia-ctk")
+    watched = observer(node.root, device_list_strategy=strategies, cdi_hook_path="/usr/bin/nvidia-ctk")
     expected = [] if strategies == ["envvar"] else ["node-missing"]
     assert list(health(watched).values()) == [expected, expected]
     [complaint] = [one for one in complaints(watched.scan(1.0)) if "node" in one]

@@ -6,7 +6,7 @@ Names, ids, nodes and variables: NVIDIA/kubevirt-gpu-device-plugin, pkg/device_p
 from pathlib import Path
 
 import pytest
-from nvidia_host import UUIDS, card, complaints, pipeline, planted, scanned, scanner
+from nvidia_host import UUIDS, card, complaints, observer, planted, scanned, scanner
 
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
@@ -131,7 +131,7 @@ def test_health_of_a_gpu_for_virtual_machines_is_its_own(tmp_path: Path):
     (root / "dev/vfio/7").unlink()
     assert native.poll() == [("nvidia", GPU, GPU, ["node-missing"])]
 
-    watched = pipeline(root, passthrough=True)
+    watched = observer(root, passthrough=True)
     watched.scan(0.0)
     (root / "sys/bus/pci/devices" / OTHER / "driver").unlink()
     watched.scan(1.0)

@@ -8,7 +8,7 @@ own plugin, pkg/virt-handler/device-manager/mediated_device.go (commit 08306a550
 from pathlib import Path
 
 import pytest
-from nvidia_host import UUIDS, card, complaints, node_paths, pipeline, planted, scanned, scanner, vgpu
+from nvidia_host import UUIDS, card, complaints, node_paths, observer, planted, scanned, scanner, vgpu
 
 from devherd.health.findings import targets
 from devherd.health.policy import FINE
@@ -89,7 +89,7 @@ def test_an_xid_of_the_gpu_is_one_of_its_vgpus_also_on_virtual_functions(tmp_pat
     """NVIDIA's plugin knows vGPUs by the function that they are on, and an Xid names the GPU."""
     on_virtual = vgpu(TWO, function_of(VIRTUAL), group=22)
     root = planted(tmp_path, gpu(), virtual_function(), vgpu(ONE, function_of(GPU)), on_virtual)
-    watched = pipeline(root, passthrough=True)
+    watched = observer(root, passthrough=True)
     watched.scan(0.0)
 
     hit = targets(health_pb2.Target(pci_address=GPU.rpartition(".")[0]), watched.inventory.entries.values())
@@ -165,7 +165,7 @@ def test_a_vgpu_is_unhealthy_without_its_node_and_when_it_is_removed(tmp_path: P
     (root / "dev/vfio/21").unlink()
     assert native.poll() == [("nvidia", ONE, ONE, ["node-missing"])]
 
-    watched = pipeline(root, passthrough=True)
+    watched = observer(root, passthrough=True)
     watched.scan(0.0)
     (root / "sys/bus/mdev/devices" / TWO).unlink()
     watched.scan(1.0)
@@ -177,7 +177,7 @@ def test_a_vgpu_that_is_gone_is_not_kept_with_what_cannot_be_looked_at(tmp_path:
     """The driver's list cannot be read, and so its GPUs are kept; the bus still says which vGPUs there are."""
     root = planted(tmp_path, gpu(), card("0000:c1:00.0", 1, uuid=UUIDS[1]))
     planted(root, vgpu(ONE, function_of(GPU)), vgpu(TWO, function_of(GPU), group=22))
-    watched = pipeline(root, passthrough=True)
+    watched = observer(root, passthrough=True)
     watched.scan(0.0)
     (root / "proc/driver/nvidia/gpus").rename(root / "away")
     (root / "proc/driver/nvidia/gpus").symlink_to("gpus")

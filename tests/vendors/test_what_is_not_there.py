@@ -19,7 +19,7 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
 from devherd.inventory import DeviceKey
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.observer import Observer
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.entry import Entry
 from devherd_sim.node.intel_gpu import IntelGpuSpec
@@ -54,11 +54,11 @@ def config_of(root: Path, vendors: dict[str, Any] | None = None) -> Config:
     return resolve(Config.model_validate({"host_root": root, "vendors": vendors or {}}))
 
 
-def scanned(node: SimulatedNode, vendors: dict[str, Any] | None = None) -> Pipeline:
-    pipeline = Pipeline(config_of(node.root, vendors))
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
-    return pipeline
+def scanned(node: SimulatedNode, vendors: dict[str, Any] | None = None) -> Observer:
+    observer = Observer(config_of(node.root, vendors))
+    observer.scan(0.0)
+    observer.poll(periodic=True)
+    return observer
 
 
 @cache
@@ -106,17 +106,17 @@ def test_what_is_not_there_is_never_healthy_whatever_else_cannot_be_read(vendor:
     def look(damaged: list[tuple[str, str]], restarts: bool) -> None:
         with tempfile.TemporaryDirectory() as directory:
             node = SimulatedNode.create(Path(directory) / "node", TWO[vendor])
-            pipeline = scanned(node)
+            observer = scanned(node)
             node.change(TWO[vendor], ONE[vendor])
             for path, how in damaged:
                 damage(node.root / path, how)
             if restarts:
                 config = config_of(node.root)
-                pipeline = Pipeline(config, inventory=remembered(pipeline), earlier=earlier(pipeline))
+                observer = Observer(config, inventory=remembered(observer), earlier=earlier(observer))
             for moment in range(1, 6):
-                pipeline.scan(float(moment))
-                pipeline.poll(periodic=True)
-                healthy = {key for key in pipeline.inventory.entries if pipeline.policy.verdict(key) == FINE}
+                observer.scan(float(moment))
+                observer.poll(periodic=True)
+                healthy = {key for key in observer.inventory.entries if observer.policy.verdict(key) == FINE}
                 assert not healthy & pulled(vendor)
 
     look()
@@ -259,17 +259,17 @@ def test_a_part_that_is_not_there_is_never_healthy_whatever_else_cannot_be_read(
     def look(damaged: list[tuple[str, str]], restarts: bool) -> None:
         with tempfile.TemporaryDirectory() as directory:
             node = parts.host(directory)
-            pipeline = scanned(node, parts.vendors)
+            observer = scanned(node, parts.vendors)
             parts.leave(node)
             for path, how in damaged:
                 damage(node.root / path, how)
             if restarts:
                 config = config_of(node.root, parts.vendors)
-                pipeline = Pipeline(config, inventory=remembered(pipeline), earlier=earlier(pipeline))
+                observer = Observer(config, inventory=remembered(observer), earlier=earlier(observer))
             for moment in range(1, 6):
-                pipeline.scan(float(moment))
-                pipeline.poll(periodic=True)
-                healthy = {key for key in pipeline.inventory.entries if pipeline.policy.verdict(key) == FINE}
+                observer.scan(float(moment))
+                observer.poll(periodic=True)
+                healthy = {key for key in observer.inventory.entries if observer.policy.verdict(key) == FINE}
                 assert not healthy & gone
 
     look()

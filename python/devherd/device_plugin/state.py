@@ -136,7 +136,7 @@ class State:
         if self._is_frozen:
             return
         del self._message.counters[:]
-        self._message.counters.extend(self.counters)
+        self._message.counters.extend(self.counters.series())
         try:
             spool.write(self._path, self._message)
             self._complaint, self._is_unwritten = "", False

@@ -13,7 +13,7 @@ from devherd import spool
 from devherd._native import Evidence, Finding
 from devherd.config.resolved import facts_of, selects
 from devherd.config.sections import Match
-from devherd.health.held import Now, Seen
+from devherd.health.held import Seen
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, OF_OPERATORS, OPERATOR, meaning_of
@@ -161,7 +161,7 @@ class FindingsFiles:
         self._looked_for: frozenset[str] = frozenset()
         self._directories: list[str] = []
 
-    def read(self, sources: Collection[str], now: Now, *, looks: bool = True) -> dict[str, health_pb2.Findings]:
+    def read(self, sources: Collection[str], boot_id: str, *, looks: bool = True) -> dict[str, health_pb2.Findings]:
         """The findings of these sources, by source; without those that have reported nothing in this boot.
 
         Without `looks`, nothing has happened to the files since the last call.
@@ -176,7 +176,7 @@ class FindingsFiles:
             self._read(self._directory, source)
         self._looked_for = frozenset(sources)
         known = {source: self._known[source][1] for source in sources if source in self._known}
-        return {source: findings for source, findings in known.items() if findings.boot_id in {"", now.boot_id}}
+        return {source: findings for source, findings in known.items() if findings.boot_id in {"", boot_id}}
 
     def _read(self, directory: Path, source: str) -> None:
         file = spool.path_of(directory, source)

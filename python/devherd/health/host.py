@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from devherd._native import Evidence, Finding, HealthReporter
@@ -11,7 +11,6 @@ from devherd.health.held import Seen
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import (
-    DEVICE_DUMP,
     DEVLINK,
     FIRMWARE,
     HANGING,
@@ -94,16 +93,9 @@ def _connect(directory: Path) -> int:
         os.close(opened)
 
 
-def take_in_device_dumps(
-    seen: Seen, entries: Iterable[Entry], list_dumps: Callable[[], Sequence[tuple[str, Finding]]]
-) -> None:
+def take_in_device_dumps(seen: Seen, entries: Iterable[Entry], dumps: Sequence[tuple[str, Finding]]) -> None:
     """Add a finding to each device of which a driver has made a dump: of its PCI function, or of a part of that."""
-    try:
-        dumps = list_dumps()
-    except OSError as error:
-        seen.failed[DEVICE_DUMP] = str(error)
-        return
-    for entry in entries if dumps else ():
+    for entry in entries:
         of_entry = [finding for device, finding in dumps if _is_at_or_below(device, entry.device.functions)]
         if of_entry:
             seen.add(entry.key, of_entry)

@@ -87,6 +87,8 @@ class Policy:
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
         self._cards = breaker.Cards()
+        self._has_hearsay = False
+        """Whether a source was ever held against a device that is to be doubted when it condemns many."""
         self._flapping = Flapping()
         self.raised: dict[tuple[str, str], int] = {}
         """How often each source and reason was raised against a device since this process started."""
@@ -142,7 +144,7 @@ class Policy:
         self._judge(now)
 
     def _judge(self, now: Now) -> None:
-        if self._has_breaker:
+        if self._has_breaker and self._has_hearsay:
             breaker.judge(self._held, self._cards, now.monotonic, self._is_blind)
 
     def _is_blind(self, key: DeviceKey, source: str) -> bool:
@@ -280,6 +282,7 @@ class Policy:
         if not held.is_waiting:
             self._let_count(key, held, monotonic)
         self._held.setdefault(key, {})[held.place] = held
+        self._has_hearsay |= registry.is_hearsay(finding.source)
 
     def _let_count(self, key: DeviceKey, held: Held, monotonic: float) -> None:
         held.is_waiting = False
@@ -373,6 +376,7 @@ class Policy:
                         one.damped = one.doubted_until = 0.0
                     one.was_there |= _may_have_recovered(one, now)
                     self._held.setdefault(key, {})[one.place] = one
+                    self._has_hearsay |= registry.is_hearsay(one.finding.source)
         self._judge(now)
 
 

@@ -2,7 +2,9 @@
 
 import functools
 import json
+import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,12 +12,16 @@ from pathlib import Path
 from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
 from devherd.config.resolved import Config
 from devherd.errors import UsageError
-from devherd.health.held import Now
 from devherd.inventory import Entry
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
+from devherd.text import amount
+
+log = logging.getLogger(__name__)
 
 SECOND_LOOK_SECONDS = 1.0
+LONG_SCAN_SECONDS = 1.0
+"""A scan that takes longer is logged at debug even if nothing has changed."""
 
 
 def native_scanner(config: Config, nvml_answer: Path | None = None) -> Scanner:
@@ -100,6 +106,17 @@ def _absences(config: Config, reported: Collection[str], noted: Collection[str])
             yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
 
 
+def log_scan(scan: Scan) -> None:
+    """Log the duration of a scan and the numbers of devices, problems and unexamined parts, if anything is new."""
+    if not (scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS):
+        return
+    of_vendors = Counter(device.vendor for device in scan.devices)
+    found = ", ".join(f"{count} {vendor}" for vendor, count in sorted(of_vendors.items())) or "no devices"
+    parts = [amount(len(scan.problems), "problem"), *([f"{len(scan.unseen)} not examined"] if scan.unseen else [])]
+    change = "something changed" if scan.changed else "nothing changed"
+    log.debug("scanned in %.1f ms: %s; %s; %s", scan.duration_seconds * 1000, found, ", ".join(parts), change)
+
+
 def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
     """A function that returns the container edits of a device, with those that its vendor's devices share."""
     return functools.partial(edits_for, native, platforms)
@@ -108,11 +125,6 @@ def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugi
 def edits_for(native: Scanner, platforms: Mapping[str, Platform], entry: Entry, resource_name: str) -> Edits | None:
     """The container edits of a device under a resource name; None if its vendor is switched off."""
     return native.edits(entry.device, platforms.get(entry.key[0]), "device-plugin", resource_name)
-
-
-def now(config: Config) -> Now:
-    """The current time: wall clock, monotonic clock, boot id."""
-    return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
 
 
 def machine(host_root: Path) -> str:
@@ -128,8 +140,8 @@ def machine(host_root: Path) -> str:
 
 
 @functools.cache
-def _boot_id(host_root: Path) -> str:
-    """Empty on a simulated node, which has none."""
+def boot_id(host_root: Path) -> str:
+    """The id that the kernel has given this boot; empty on a simulated node, which has none."""
     try:
         return (host_root / "proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

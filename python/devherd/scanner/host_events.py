@@ -1,25 +1,20 @@
-"""Notifications of the host: uevents, directories, signals, the kernel log, devlink's health reporters."""
+"""Notifications of the host: uevents, directories, signals, devlink's health reporters."""
 
 import contextlib
-import errno
 import logging
 import os
 import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from devherd._native import Device, Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket
-from devherd.config.resolved import Config
-from devherd.config.sections import KernelLogOptions
-from devherd.health.held import KernelLogPosition
+from devherd._native import Devlink, DirectoryWatch, HealthReporter, UeventSocket
 from devherd.proto import spool_pb2
-from devherd.reasons.kernel_log_rules import Rule, compiled_from, in_force
-from devherd.reasons.registry import DEVLINK, KERNEL_LOG
+from devherd.reasons.registry import DEVLINK
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +26,6 @@ loaded or removed without a device bound to it changes what a scan finds.
 """
 
 _ALL_USERS = 2**32 - 1
-
-RECORDS_A_ROUND = 10_000
-"""Kernel log records that are read before the scanner sends a heartbeat and does its other work."""
-_VENDORS_OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")
-"""Vendors of the kernel log rules that are always in force."""
-_KERNEL_LOG_CURE = (
-    "give devherd the device and CAP_SYSLOG (deploy/kubernetes/components/kernel-log does), or set"
-    " health.kernel_log.enabled to false"
-)
-_NVIDIA_PARAMETERS = Path("proc/driver/nvidia/params")
-_SILENT = "the NVIDIA driver prints no Xids: RmLogonRC is 0: load the module without the option NVreg_RmLogonRC=0"
 
 DUMP_SECONDS = 30.0
 """Time between two dumps of all devlink health reporters: not every change sends a notification."""
@@ -64,8 +48,6 @@ class HostChanges:
     """Relevant uevents, oldest first."""
     paths: bool = False
     """Entries of watched directories were created or removed."""
-    entries: Sequence[str] = ()
-    """Their paths."""
     lost: bool = False
     """Events were lost: anything may have changed."""
     named: Sequence[str] = ()
@@ -201,9 +183,7 @@ class HostEvents:
                 events, changes.lost = self._uevents.drain()
                 changes.events = list(filter(is_relevant, events))
             elif key.fileobj is self._watch:
-                drained = self._watch.drain()
-                changes.paths = bool(drained)
-                changes.entries = [f"{directory}/{entry}" for directory, entry in drained if entry]
+                changes.paths = bool(self._watch.drain())
             elif key.fileobj is self._files:
                 self._files.drain()
                 changes.wakes = True
@@ -261,128 +241,6 @@ def _open_watch_of(directory: Path) -> DirectoryWatch | None:
     return watch
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The result of one read of the kernel log."""
-
-    events: tuple[KernelLogEvent, ...] = ()
-    lost: int = 0
-    """Records that the kernel dropped before they were read."""
-    more: bool = False
-
-
-class KernelLogReader:
-    """Reads the kernel log of the host, if permitted."""
-
-    def __init__(self, config: Config, *, simulated: bool, position: KernelLogPosition | None = None) -> None:
-        """`position` is where an earlier reader of this boot stopped."""
-        self._simulated = simulated
-        self._position = position
-        self._log: KernelLog | None = None
-        self._refusal: OSError | None = None
-        self.reconfigure(config)
-
-    def reconfigure(self, config: Config) -> None:
-        """Use another configuration. Records are not read a second time."""
-        self.close()
-        self._config = config
-        self.rules: dict[str, Rule] = _rules_in_force(config.health.kernel_log)
-        self.open()
-
-    def open(self) -> None:
-        """Open the log if it is enabled and not open."""
-        if self._log is not None or not self._is_wanted:
-            return
-        try:
-            root = str(self._config.host_root.absolute())
-            after = astuple(self._position) if self._position else None
-            self._log = KernelLog(root, compiled_from(self.rules.values()), simulated=self._simulated, after=after)
-            self._refusal = None
-        except OSError as error:
-            self._refusal = error
-
-    def close(self) -> None:
-        """Close the log."""
-        if self._log is not None:
-            self._log.close()
-        self._log = None
-        self._refusal = None
-
-    @property
-    def readable(self) -> KernelLog | None:
-        """The open log, for `HostEvents.also_wait_for`; None while it is closed."""
-        return self._log
-
-    @property
-    def position(self) -> KernelLogPosition | None:
-        """The position after the last record read; None if none was read."""
-        return self._position
-
-    def read(self) -> Records:
-        """The records since the last call, at most RECORDS_A_ROUND. Does not wait."""
-        if self._log is None:
-            return Records()
-        try:
-            events, lost, more = self._log.drain(RECORDS_A_ROUND)
-        except OSError as error:
-            self.close()
-            self._refusal = error
-            return Records()
-        self._position = KernelLogPosition(*self._log.position())
-        return Records(tuple(events), lost, more)
-
-    def applies_to(self, device: Device) -> bool:
-        """Whether a rule in force can match a device: shipped rules match GPUs, other rules any card."""
-        options = self._config.health.kernel_log
-        has_other_rules = bool(options.rules or options.optional)
-        return device.vendor in _VENDORS_OF_SHIPPED_RULES or (has_other_rules and "pci_address" in device.attributes)
-
-    def problems(self) -> list[spool_pb2.Problem]:
-        """Why the log cannot be read, or lacks records, although it should be read."""
-        if not self._is_wanted:
-            return []
-        if self._refusal is not None:
-            return [] if self._is_optional else [_closed(self._refusal)]
-        if _is_silent(self._config.host_root / _NVIDIA_PARAMETERS):
-            return [_problem(f"/{_NVIDIA_PARAMETERS}", _SILENT)]
-        return []
-
-    def notices(self) -> list[spool_pb2.Problem]:
-        """The reason why the log cannot be read, if the configuration uses it only where possible: no problem then."""
-        return [_closed(self._refusal)] if self._refusal is not None and self._is_optional else []
-
-    @property
-    def _is_wanted(self) -> bool:
-        health = self._config.health
-        return bool(health.kernel_log.enabled) and KERNEL_LOG not in health.sources_off
-
-    @property
-    def _is_optional(self) -> bool:
-        options = self._config.health.kernel_log
-        return options.enabled == "auto" and not (options.rules or options.optional)
-
-
-def _is_silent(parameters: Path) -> bool:
-    try:
-        return "RmLogonRC: 0" in parameters.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-
-
-def _why(refusal: OSError) -> str:
-    if refusal.errno == errno.ENODEV:
-        return "something else is there"
-    return os.strerror(refusal.errno) if refusal.errno else str(refusal)
-
-
-def _closed(refusal: OSError) -> spool_pb2.Problem:
-    return _problem("/dev/kmsg", f"the kernel log cannot be read: {_why(refusal)}: {_KERNEL_LOG_CURE}")
-
-
-def _problem(path: str, error: str) -> spool_pb2.Problem:
-    return spool_pb2.Problem(vendor=KERNEL_LOG, path=path, error=error)
-
-
 class DevlinkReader:
     """Reads the devlink health reporters of the host, if permitted."""
 
@@ -391,6 +249,8 @@ class DevlinkReader:
         self._deadline = deadline
         self._devlink = Devlink(deadline, None if simulated_node is None else str(simulated_node))
         self._due_at = 0.0
+        self.is_in_use = False
+        """Whether there are cards that may have health reporters: `look` was called, and not `pause` since."""
         self.failed = ""
         """Why the last dump failed; `reporters` keeps the earlier state. Empty if it did not fail."""
         self._is_slow = False
@@ -403,6 +263,7 @@ class DevlinkReader:
 
     def look(self, beat: Callable[[], object] | None) -> None:
         """Dump all health reporters, if that is due. `beat` is called while waiting for the kernel."""
+        self.is_in_use = True
         now = time.monotonic()
         if now < self._due_at and (not self._devlink.is_open or not self._devlink.is_stale or self.failed):
             return
@@ -422,6 +283,7 @@ class DevlinkReader:
     def pause(self) -> None:
         """Close the socket until the next `look`: no card has devlink health reporters."""
         self._devlink.close()
+        self.is_in_use = False
         self._due_at = 0.0
         self.failed = ""
         self.reporters = []
@@ -448,7 +310,3 @@ class DevlinkReader:
             f": {_DEVLINK_CURE}" * is_refused
         )
         return [spool_pb2.Problem(vendor=DEVLINK, path=_NETLINK, error=error)]
-
-
-def _rules_in_force(options: KernelLogOptions) -> dict[str, Rule]:
-    return in_force(options.optional, [(rule.name, rule.contains, rule.pattern) for rule in options.rules])

@@ -1,4 +1,4 @@
-"""The scanner process: wakes for device events, polls health, rescans at intervals, and writes the spool.
+"""The scanner process: wakes for device events, polls health, rescans at intervals, and writes the run directory.
 
 The only process that touches sysfs, procfs and /dev. One thread, one loop; reads that can hang are fenced in Rust.
 """
@@ -12,8 +12,8 @@ import time
 from devherd.config.resolved import Config, ResolvedFileError, awaited_config, read_resolved
 from devherd.errors import DevherdError
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.scanner.files import ScannerFiles
 from devherd.scanner.host_events import HostChanges, HostEvents
-from devherd.scanner.round import Round
 
 log = logging.getLogger(__name__)
 
@@ -23,22 +23,26 @@ EVENT_SCAN_SECONDS = 0.25
 """Least time between two rescans for events; health is still polled at each event."""
 LOOK_AGAIN_SECONDS = 0.5
 """Time until the next scan, if the host changed during the last one."""
-FEW_ENTRIES = 16
-"""Entries of directories that are looked at by themselves: of a burst, all nodes are looked at at once."""
-KERNEL_LOG_PAUSE_SECONDS = 0.02
-"""Pause between two reads of a busy kernel log: firewalls write a record for each packet."""
+SCAN_SECONDS = 5.0
+"""Time between two scans if `scan.period` is not set."""
+REPORTED_SCAN_SECONDS = 30.0
+"""The same where the kernel reports what happens to devices, while all is well."""
+SHORTEST_PAUSE_SECONDS = 1.0
+"""Least `health.poll` after which regular polls may be left out: rounds of sources are a second at least."""
 RETRY_SECONDS = 0.5
 """Time until an incomplete publication is tried again, if no child writes its state earlier."""
 
 
 def first_scan(config: Config) -> None:
-    """Scan once and write the spool, so that resource children find their files at their first start."""
-    first = Round(config, config.settings())
-    first.scan()
-    first.poll(periodic=False)
-    while first.read_kernel_log():
+    """Scan once and write the run directory, so that resource children find their files at their first start."""
+    files = ScannerFiles(config, config.settings())
+    observer = files.observer
+    observer.scan(time.monotonic())
+    files.write_requests()
+    observer.poll(periodic=False)
+    while observer.read_kernel_log():
         pass
-    first.publish()
+    files.publish()
 
 
 def main(child: Child) -> int:
@@ -51,125 +55,148 @@ def main(child: Child) -> int:
 
 
 class Loop:
-    """Decides when to scan and poll: at events, every `health.poll` and every `scan.period` seconds.
+    """Decides when to scan, to poll and to write: at events, every `health.poll` and every `scan.period` seconds.
 
     A round that has brought nothing is a heartbeat and nothing else.
     """
 
     def __init__(self, child: Child) -> None:
+        config = awaited_config(child.settings.resolved_config_file, child.beat)
         self._child = child
-        self._ended = False
-        self._reload_asked = False
+        self._files = ScannerFiles(config, child.settings, child.beat)
+        self._observer = self._files.observer
+        self._is_ended = self._is_reload_asked = False
         self._complaint = ""
-        self._has_more_records = False
-        self._work = Round(awaited_config(child.settings.resolved_config_file, child.beat), child.settings, child.beat)
         now = time.monotonic()
-        self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
-        self._next_log_read = self._next_look = self._last_scan = now
-        self._is_log_resting = False
+        self._next_scan = self._next_poll = self._next_look = self._next_publication = now
+        self._last_scan = now - EVENT_SCAN_SECONDS
 
     def end(self) -> None:
         """End with the current round (called by a signal)."""
-        self._ended = True
+        self._is_ended = True
 
     def ask_to_reload(self) -> None:
         """Reload the configuration in the next round (called by a signal)."""
-        self._reload_asked = True
+        self._is_reload_asked = True
 
     def run(self) -> int:
         """Wait, scan or poll, and publish, until asked to end; returns the exit code."""
-        pipeline, code = self._work.pipeline, 0
-        with HostEvents.of_host(pipeline.simulated_node) if pipeline.config.scan.events else HostEvents() as events:
-            while not self._ended:
+        observer, code = self._observer, 0
+        with HostEvents.of_host(observer.simulated_node) if observer.config.scan.events else HostEvents() as events:
+            while not self._is_ended:
                 if time.monotonic() >= self._next_look and self._has_to_be_renewed():
                     code = RENEW
                     break
                 self._child.beat()
                 self._go_round(events)
         with contextlib.suppress(OSError):
-            self._work.keep_counters()
+            self._files.keep_counters()
         return code
 
     def _has_to_be_renewed(self) -> bool:
         """True if the sandbox no longer covers the output directories; a restart renews it."""
-        if all(map(self._child.may_write, self._work.pipeline.config.directories_for_others)):
+        if all(map(self._child.may_write, self._observer.config.directories_for_others)):
             return self._child.has_outgrown_its_sandbox()
         log.info("a directory of files for others has changed: starting again, in a sandbox with the new one")
         return True
 
     def _go_round(self, events: HostEvents) -> None:
+        observer = self._observer
         changes = events.wait(self._rest())
-        self._reload_if_asked()
+        if self._is_reload_asked:
+            self._reload()
         now = time.monotonic()
         looks = now >= self._next_look
         if looks:
             self._look(now)
         if changes:
-            self._look_at_entries(changes, events)
-            self._work.poll(periodic=False, changes=changes)
-            if changes.paths:
-                self._watch(events)
-            self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
-        has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
-        if has_to_scan:
-            is_changing = self._work.scan()
-            self._watch(events)
-            self._last_scan, self._earliest_event_scan = now, now + EVENT_SCAN_SECONDS
-            self._next_scan = now + LOOK_AGAIN_SECONDS if is_changing else math.inf
-        if has_to_scan or has_to_poll:
-            self._work.poll(periodic=has_to_poll, changes=HostChanges())
-        has_news = bool(changes) or has_to_scan or changes.wakes or self._has_more_records or self._is_log_resting
+            self._take_in(changes, now, events)
+        scans, polls = now >= self._next_scan, now >= self._next_poll
+        if scans:
+            self._scan(now, events)
+        if scans or polls:
+            observer.poll(periodic=polls, changes=HostChanges())
+        if polls:
+            self._next_poll = now + self._poll_period()
+        has_news = bool(changes) or scans or changes.wakes or now >= observer.kernel_log.due_at
         if has_news or looks:
             self._read_drivers(events)
-        if has_to_poll:
-            self._next_poll = now + self._work.seconds_to_next_poll()
-        if has_to_scan or has_to_poll or has_news:
-            period = self._work.scan_period(is_reported=events.are_reported)
-            self._next_scan = min(self._next_scan, self._last_scan + period)
-        if has_news or looks or has_to_poll or self._next_publication < math.inf:
+        if has_news or polls:
+            self._next_scan = min(self._next_scan, self._last_scan + self._scan_period(events))
+        if has_news or looks or polls or now >= self._next_publication:
             self._publish(events, looks=looks or has_news)
 
-    def _look_at_entries(self, changes: HostChanges, events: HostEvents) -> None:
-        """Where there are many devices, let the kubelet know of a node that is gone before all nodes are looked at.
-
-        Not if a scan is due: a reloaded configuration is for the devices that it finds, and has nothing for others.
-        """
-        if (
-            time.monotonic() < self._next_scan
-            and 0 < len(changes.entries) <= FEW_ENTRIES
-            and self._work.has_many_devices
-        ):
-            self._work.poll(periodic=False, changes=HostChanges(named=self._work.on_host(changes.entries)))
-            self._publish(events, looks=False)
+    def _rest(self) -> float:
+        """Seconds until something is due, at most until the next heartbeat."""
+        now = time.monotonic()
+        due = min(
+            self._next_scan,
+            self._next_poll,
+            self._next_publication,
+            self._next_look,
+            self._observer.kernel_log.due_at,
+            now + BEAT_PERIOD_SECONDS,
+        )
+        return max(0.0, due - now)
 
     def _look(self, now: float) -> None:
-        """Write again the files that somebody removed; no event reports it."""
-        self._next_look = now + min(LOOK_PERIOD_SECONDS, self._work.pipeline.config.scan.period or LOOK_PERIOD_SECONDS)
+        """Write again the files that somebody has removed: no event reports that."""
+        self._next_look = now + min(LOOK_PERIOD_SECONDS, self._observer.config.scan.period or LOOK_PERIOD_SECONDS)
         if now < self._next_scan:
-            self._work.restore()
+            self._files.write_requests()
+            self._observer.restore()
+
+    def _take_in(self, changes: HostChanges, now: float, events: HostEvents) -> None:
+        """Poll what has changed at once, and scan soon: more changes may follow."""
+        self._observer.poll(periodic=False, changes=changes)
+        if changes.paths:
+            self._watch(events)
+        self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._last_scan + EVENT_SCAN_SECONDS))
+
+    def _scan(self, now: float, events: HostEvents) -> None:
+        scan = self._observer.scan(now)
+        self._files.write_requests()
+        self._watch(events)
+        self._last_scan = now
+        self._next_scan = now + LOOK_AGAIN_SECONDS if scan.look_again else math.inf
+
+    def _scan_period(self, events: HostEvents) -> float:
+        """Seconds from the last scan to the next one."""
+        observer = self._observer
+        period = observer.config.scan.period
+        if period is None:
+            is_well = observer.is_settled and not observer.scan_problems
+            period = REPORTED_SCAN_SECONDS if events.are_reported and is_well else SCAN_SECONDS
+        if observer.changes_in_silence:
+            period = min(period, SCAN_SECONDS)
+        self._files.note_period(period)
+        return period
+
+    def _poll_period(self) -> float:
+        """Seconds from a regular poll to the next one: `health.poll`, or longer with nothing to look at before."""
+        period = self._observer.config.health.poll
+        may_rest = period >= SHORTEST_PAUSE_SECONDS and self._observer.is_settled
+        return max(period, self._observer.poller.pause()) if may_rest else period
 
     def _watch(self, events: HostEvents) -> None:
-        pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
+        observer, facts = self._observer, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []
-        findings = pipeline.findings_directories()
-        events.watch([*pipeline.watched_directories(), *answers, *findings])
-        pipeline.hears(of_findings=events.are_watched(findings), of_devices=events.has_uevents)
+        findings = observer.findings_directories()
+        events.watch([*observer.watched_directories(), *answers, *findings])
+        observer.is_told(of_findings=events.are_watched(findings), of_devices=events.has_uevents)
 
     def _read_drivers(self, events: HostEvents) -> None:
-        """Read devlink, and the kernel log unless the pause after the last record is not over."""
-        self._work.read_devlink()
-        if self._has_more_records or time.monotonic() >= self._next_log_read:
-            before = self._work.kernel_log.position
-            self._has_more_records = self._work.read_kernel_log()
-            if self._work.kernel_log.position != before:
-                self._next_log_read = time.monotonic() + KERNEL_LOG_PAUSE_SECONDS
-        self._is_log_resting = time.monotonic() < self._next_log_read
-        kernel_log = None if self._is_log_resting else self._work.kernel_log.readable
-        events.also_wait_for(kernel_log, self._work.pipeline.devlink.readable)
+        """Read devlink, and the kernel log unless it rests."""
+        observer = self._observer
+        observer.read_devlink()
+        if not observer.kernel_log.is_resting:
+            observer.read_kernel_log()
+        kernel_log = None if observer.kernel_log.is_resting else observer.kernel_log.readable
+        events.also_wait_for(kernel_log, observer.devlink.readable)
 
     def _publish(self, events: HostEvents, *, looks: bool) -> None:
         """Publish. While a device waits for its move to be acknowledged, also wake when a child writes its state."""
-        if self._work.publish(looks=looks):
+        if self._files.publish(looks=looks):
             events.watch_files(None)
             self._next_publication = math.inf
         elif events.watch_files(self._child.settings.state_directory):
@@ -177,30 +204,19 @@ class Loop:
         else:
             self._next_publication = time.monotonic() + RETRY_SECONDS
 
-    def _rest(self) -> float:
-        """Seconds until something is due, at most until the next heartbeat."""
-        if self._has_more_records:
-            return 0.0
-        now = time.monotonic()
-        due = min(self._next_scan, self._next_poll, self._next_publication, self._next_look, now + BEAT_PERIOD_SECONDS)
-        if now < self._next_log_read:
-            due = min(due, self._next_log_read)
-        return max(0.0, due - now)
-
-    def _reload_if_asked(self) -> None:
-        if not self._reload_asked:
-            return
-        self._reload_asked = False
+    def _reload(self) -> None:
+        self._is_reload_asked = False
         try:
             self._use(read_resolved(self._child.settings.resolved_config_file))
             self._complaint = ""
         except (ResolvedFileError, DevherdError) as error:
             if isinstance(error, ResolvedFileError):  # removed, or no descriptor is left: the next round tries again
-                self._reload_asked = True
+                self._is_reload_asked = True
             if str(error) != self._complaint:
                 log.error("configuration not reloaded, the old one stays: %s", error)
             self._complaint = str(error)
 
     def _use(self, config: Config) -> None:
-        self._work.reconfigure(config)
+        self._observer.reconfigure(config)
+        self._files.reconfigured(config)
         self._next_scan = self._next_look = time.monotonic()

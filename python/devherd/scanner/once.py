@@ -1,9 +1,10 @@
 """One scan and one poll of the host, without a running instance and without changing anything."""
 
+import time
 from dataclasses import dataclass, field
 
 from devherd.config.resolved import Config
-from devherd.health.held import Held, Seen
+from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import config_warnings, rules
@@ -11,11 +12,11 @@ from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import spool_pb2
 from devherd.scanner.core import (
+    boot_id,
     edits_by,
     native_poller,
     native_scanner,
     notice_messages,
-    now,
     problem_messages,
     settled_looks,
 )
@@ -59,7 +60,7 @@ def scan_once(config: Config) -> ScanReport:
     poller.watch(scan, [])
     for look in settled_looks(poller):
         seen.add((look.vendor, look.card, look.id), look.findings)
-    policy.note(seen, now(config))
+    policy.note(seen, Now(time.time(), time.monotonic(), boot_id(config.host_root)))
     offers = rules.arrange(config, inventory.entries.values())
     edits_of = edits_by(native, inventory.platforms)
     made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes, policy.verdicts())

@@ -1,7 +1,8 @@
-"""Files for other programs: CDI specs for container runtimes, device-info files for Multus."""
+"""Files for others: CDI specs for container runtimes, device-info files for Multus, requests to sources."""
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from devherd.health.held import Seen
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
-from devherd.reasons.registry import CDI, CDI_UNWRITABLE
+from devherd.reasons.registry import CDI, CDI_UNWRITABLE, OF_OPERATORS
+from devherd.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _READABLE_BY_ALL = 0o444
 
@@ -28,7 +32,7 @@ class CdiSpecs:
         """The specs of each entry, for `_known_for`."""
         self._known_for: tuple[Mapping[str, Platform], Mapping[str, str]] = {}, {}
         """What the devices of each vendor share, and its options."""
-        self._unwritten: list[tuple[Entry, OSError]] = []
+        self.unwritten: list[tuple[Entry, OSError]] = []
 
     def withdraw(self, entry: Entry, edits_of: device_plugin.EditsOf) -> None:
         """Drop the specs of a forgotten device."""
@@ -47,7 +51,7 @@ class CdiSpecs:
             )
             self._wanted_for = inventory.version
         failed = self._directory.publish()
-        self._unwritten = [
+        self.unwritten = [
             (entry, errors[0])
             for entry, specs in (self._known.values() if failed else ())
             if (errors := [failed[name] for name in specs if name in failed])
@@ -66,9 +70,9 @@ class CdiSpecs:
 
     def take_in(self, seen: Seen) -> list[spool_pb2.Problem]:
         """Add a finding to each device whose specs could not be written; returns these as problems, too."""
-        for entry, error in self._unwritten:
+        for entry, error in self.unwritten:
             seen.add(entry.key, [_finding(error)])
-        return [_problem(entry, error) for entry, error in self._unwritten]
+        return [_problem(entry, error) for entry, error in self.unwritten]
 
 
 def _specs(entry: Entry, edits_of: device_plugin.EditsOf) -> Mapping[str, Edits]:
@@ -107,11 +111,11 @@ class DeviceInfo:
     """Device-info files in one directory. Files of an earlier instance are overwritten one by one."""
 
     def __init__(self) -> None:
-        self._written: dict[Path, str] = {}
+        self.written: dict[Path, str] = {}
 
     def is_intact(self) -> bool:
         """Whether all files exist: the SR-IOV plugin removes those with its names when it stops."""
-        return all(path.exists() for path in self._written)
+        return all(path.exists() for path in self.written)
 
     def publish(self, directory: Path | None, offers: Iterable[device_plugin.Made]) -> list[spool_pb2.Problem]:
         """Write the files for the RDMA functions in these offers, and remove the others that this process wrote.
@@ -119,10 +123,10 @@ class DeviceInfo:
         A file that cannot be written is a problem of its resource.
         """
         wanted = {} if directory is None else files(directory, offers)
-        for path in self._written.keys() - wanted.keys():
+        for path in self.written.keys() - wanted.keys():
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-            del self._written[path]
+            del self.written[path]
         problems: dict[str, spool_pb2.Problem] = {}
         for path, (resource_name, text) in wanted.items():
             try:
@@ -132,11 +136,11 @@ class DeviceInfo:
         return list(problems.values())
 
     def _put(self, path: Path, text: str) -> None:
-        if self._written.get(path) == text and path.exists():
+        if self.written.get(path) == text and path.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         spool.replace(path, text.encode(), _READABLE_BY_ALL)
-        self._written[path] = text
+        self.written[path] = text
 
 
 def files(directory: Path, offers: Iterable[device_plugin.Made]) -> dict[Path, tuple[str, str]]:
@@ -158,3 +162,35 @@ def _device_info_problem(resource_name: str, path: Path, error: OSError) -> spoo
     return spool_pb2.Problem(
         vendor="rdma", path=resource_name, error=f"{path} cannot be written: {error.strerror or error}: {cure}"
     )
+
+
+_REQUEST_SUFFIX = ".json"
+
+
+class SourceRequests:
+    """Writes `<run-dir>/requests`, and makes the directories for the answers, so that they can be watched."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._directory = settings.requests_directory
+        findings = settings.findings_directory
+        self._operators = (findings, *(findings / source for source in OF_OPERATORS))
+        self._answers = (self._directory, settings.facts_directory)
+        self._failed = False
+
+    def publish(self, to_sources: Mapping[str, str]) -> None:
+        """Write exactly these requests, by source. A failed write is tried again with the next call."""
+        requests = {f"{source}{_REQUEST_SUFFIX}": text for source, text in to_sources.items()}
+        try:
+            for directory in (*self._operators, *(self._answers if requests else ())):
+                directory.mkdir(mode=0o700, exist_ok=True)
+            for name, text in requests.items():
+                spool.update(self._directory / name, text.encode())
+            for file in self._directory.glob("[!.]*"):
+                if file.name not in requests:
+                    file.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._failed:
+                log.error("cannot write %s: %s; sources keep their last requests", self._directory, error)
+            self._failed = True
+        else:
+            self._failed = False

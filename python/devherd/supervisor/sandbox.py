@@ -7,7 +7,7 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -69,7 +69,7 @@ class Access:
     """True if it may look into other processes. Landlock forbids that: files, ports and signals are not restricted."""
     capabilities: tuple[Capability, ...] = ()
     """Capabilities that it keeps, if the supervisor has them."""
-    limits: Mapping[int, int] = DEFAULT_LIMITS
+    limits: Mapping[int, int] = field(default_factory=lambda: DEFAULT_LIMITS)
     """Upper limits, by RLIMIT_ number; lower limits of the supervisor stay."""
 
 

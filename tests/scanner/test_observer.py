@@ -14,9 +14,9 @@ from devherd.health.cordon import clear
 from devherd.instance import inventory_json
 from devherd.process import HOLDERS
 from devherd.proto import spool_pb2
-from devherd.scanner.core import now
+from devherd.scanner.gone import UNKNOWN_SECONDS
+from devherd.scanner.observer import Observer
 from devherd.scanner.once import scan_once
-from devherd.scanner.pipeline import UNKNOWN_SECONDS, Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -97,39 +97,41 @@ def test_two_resources_may_list_the_same_path(tmp_path):
     assert ids["squat.ai/kvm"] == ids["devic.es/kvm"]
 
 
-def region_pipeline(tmp_path) -> Pipeline:
+def region_observer(tmp_path) -> Observer:
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
-    return Pipeline(
+    return Observer(
         resolve(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
     )
 
 
 def test_a_cdi_spec_that_cannot_be_written_is_a_problem_that_names_the_file(tmp_path):
     """Unhealthy `cdi-unwritable` alone would not say where to look."""
-    pipeline = region_pipeline(tmp_path)
+    observer = region_observer(tmp_path)
     cdi = tmp_path / "node/var/run/cdi"
     cdi.parent.mkdir(parents=True)
     cdi.touch()
 
-    pipeline.scan(0.0)
+    observer.scan(0.0)
 
-    [resource] = pipeline.offers().offers
+    [resource] = observer.offering.judged(observer.policy.verdicts()).offers
     assert [list(device.reasons) for device in resource.devices] == [["cdi-unwritable"]]
-    [problem] = pipeline.problems
+    [problem] = observer.problems
     assert (problem.device, problem.path) == ("dfl-fme.0", str(cdi))
 
 
 def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
     """The runtime looks a pod's CDI names up again at each restart of its containers."""
-    pipeline = region_pipeline(tmp_path)
-    pipeline.scan(0.0)
+    observer = region_observer(tmp_path)
+    observer.scan(0.0)
     spec = tmp_path / "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
     assert spec.exists()
 
-    pipeline.reconfigure(resolve(Config(host_root=tmp_path / "node")))
-    pipeline.scan(1.0)
+    observer.reconfigure(resolve(Config(host_root=tmp_path / "node")))
+    observer.scan(1.0)
 
-    assert [device.id for one in pipeline.offers().offers for device in one.devices] == ["dfl-port.0"]
+    assert [
+        device.id for one in observer.offering.judged(observer.policy.verdicts()).offers for device in one.devices
+    ] == ["dfl-port.0"]
     assert spec.exists()
 
 
@@ -141,12 +143,12 @@ def test_another_probe_timeout_loses_no_pci_error(tmp_path):
     def config(timeout):
         return resolve(Config(host_root=node.root, scan={"probe_timeout": timeout}))
 
-    pipeline, counted = Pipeline(config(2.0)), []
+    observer, counted = Observer(config(2.0)), []
     for clock, timeout in enumerate((2.0, 2.0, 3.0, 1.0)):
-        pipeline.reconfigure(config(timeout))
-        pipeline.scan(clock)
-        pipeline.poll(periodic=False)
-        counted.append(pipeline.policy.raised.get(("pci-aer-fatal", "pci-aer"), 0))
+        observer.reconfigure(config(timeout))
+        observer.scan(clock)
+        observer.poll(periodic=False)
+        counted.append(observer.policy.raised.get(("pci-aer-fatal", "pci-aer"), 0))
         faults.inject(node, "aer", function, "fatal 3")
     assert counted == [0, 3, 6, 9]
 
@@ -156,28 +158,30 @@ REGION_SPEC = "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
 
 def test_a_restarted_scanner_forgets_a_card_that_went_meanwhile_with_its_cdi_spec(tmp_path):
     """devices.pb tells it of the device, and the directory's own list of the spec."""
-    before = region_pipeline(tmp_path)
+    before = region_observer(tmp_path)
     before.scan(0.0)
     known = remembered(before)
     node = SimulatedNode(tmp_path / "node")
     node.remove_card("dfl-port.0")
 
-    after = Pipeline(before.config, inventory=known)
+    after = Observer(before.config, inventory=known)
     after.scan(0.0)
-    assert [list(device.reasons) for one in after.offers().offers for device in one.devices] == [["gone"]]
+    assert [
+        list(device.reasons) for one in after.offering.judged(after.policy.verdicts()).offers for device in one.devices
+    ] == [["gone"]]
     assert (tmp_path / REGION_SPEC).exists()
     after.scan(1000.0)
 
-    assert after.offers().offers == []
+    assert after.offering.judged(after.policy.verdicts()).offers == []
     assert not (tmp_path / REGION_SPEC).exists()
 
 
 def test_cdi_specs_are_not_told_in_the_spool(tmp_path):
     """They hold every library of a driver; the children hand out names."""
-    pipeline = region_pipeline(tmp_path)
-    pipeline.scan(0.0)
+    observer = region_observer(tmp_path)
+    observer.scan(0.0)
 
-    [resource] = pipeline.offers().offers
+    [resource] = observer.offering.judged(observer.policy.verdicts()).offers
 
     assert [list(device.edits.cdi_devices) for device in resource.devices] == [["intel.cdi.k8s.io/fpga=dfl-fme.0"]]
     assert b"crihook" not in resource.SerializeToString()
@@ -195,7 +199,7 @@ class Unlooked:
 
 
 class BrokenLooks:
-    """The poller, but for its polls."""
+    """The scan core, but for its polls."""
 
     def __init__(self, native: object, card: str) -> None:
         self.native, self.card = native, card
@@ -209,42 +213,42 @@ class BrokenLooks:
 
 def test_a_defect_in_a_look_is_a_problem_with_its_message_and_no_fault_of_the_card(tmp_path, monkeypatch):
     """It was called `probe-timeout`, and the message was lost."""
-    pipeline = region_pipeline(tmp_path)
-    pipeline.scan(0.0)
-    [(_, card, _)] = pipeline.inventory.entries
-    monkeypatch.setattr(pipeline, "_poller", BrokenLooks(pipeline._poller, card))
+    observer = region_observer(tmp_path)
+    observer.scan(0.0)
+    [(_, card, _)] = observer.inventory.entries
+    monkeypatch.setattr(observer, "poller", BrokenLooks(observer.poller, card))
 
-    pipeline.poll(periodic=True)
+    observer.poll(periodic=True)
 
-    [problem] = pipeline.problems
+    [problem] = observer.problems
     assert (problem.path, problem.device, problem.error) == (card, "dfl-fme.0", "defect in a look: index out of range")
-    assert pipeline.policy.verdicts() == {}
+    assert observer.policy.verdicts() == {}
 
 
 def test_an_error_of_a_device_that_was_fine_makes_it_unhealthy_whenever_the_device_came(tmp_path):
     """What stands at the first look is a warning. No look at a device that was fine was known, so all errors were."""
     node = SimulatedNode.create(tmp_path, preset("fpga-opae-2"))
-    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
+    observer = Observer(resolve(Config(host_root=tmp_path)))
+    observer.scan(0.0)
+    observer.poll(periodic=True)
     faults.inject(node, "fpga-errors", "intel-fpga-port.0")
-    pipeline.poll(periodic=False)
-    assert [verdict.reasons for verdict in pipeline.policy.verdicts().values()] == [("port-error",)]
+    observer.poll(periodic=False)
+    assert [verdict.reasons for verdict in observer.policy.verdicts().values()] == [("port-error",)]
 
 
 def test_a_look_that_was_not_due_is_no_good_look(tmp_path):
     """Sensors are read at each tenth poll. A device recovers after three good reads of them, one with each poll."""
     node = SimulatedNode.create(tmp_path, preset("fpga-1"))
-    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
-    pipeline.scan(0.0)
-    pipeline.poll(periodic=True)
+    observer = Observer(resolve(Config(host_root=tmp_path)))
+    observer.scan(0.0)
+    observer.poll(periodic=True)
     card = min(each.name for each in (tmp_path / "sys/bus/pci/drivers/dfl-pci").glob("*:*:*.*"))
     faults.inject(node, "temperature", card)
-    pipeline.poll(periodic=False)
+    observer.poll(periodic=False)
     faults.clear(node, "temperature", card)
     polls = 0
-    while pipeline.policy.verdicts():
-        pipeline.poll(periodic=True)
+    while observer.policy.verdicts():
+        observer.poll(periodic=True)
         polls += 1
     assert polls == 12
 
@@ -255,23 +259,23 @@ def test_a_link_that_an_operator_has_made_slower_is_the_measure_from_then_on(tmp
     node = SimulatedNode.create(tmp_path / "node", preset("everything"))
     config = resolve(Config.model_validate({"host_root": node.root, "run_dir": tmp_path / "run"}))
     findings = tmp_path / "run/findings"
-    pipeline = Pipeline(config, findings=findings)
-    pipeline.scan(0.0)
-    key, entry = min((key, entry) for key, entry in pipeline.inventory.entries.items() if key[0] == vendor)
+    observer = Observer(config, findings=findings)
+    observer.scan(0.0)
+    key, entry = min((key, entry) for key, entry in observer.inventory.entries.items() if key[0] == vendor)
     at = key[2] if vendor == "rdma" else entry.device.attributes["pci_address"]
 
     def look(value: str) -> list[str]:
         faults.inject(node, fault, at, value)
-        pipeline.poll(periodic=False)
-        return [one.finding.reason for one in pipeline.policy.held_against(key)]
+        observer.poll(periodic=False)
+        return [one.finding.reason for one in observer.policy.held_against(key)]
 
     slow, slower = ("50 Gb/sec (2X HDR)", "2.5 Gb/sec (1X SDR)") if vendor == "rdma" else ("4", "1")
-    pipeline.poll(periodic=False)
+    observer.poll(periodic=False)
     assert look(slow) == ["link-degraded"]
-    clear(findings, key, "link-degraded", now(config))
+    clear(findings, key, "link-degraded", observer.now())
     assert look(slow) == []
     assert look(slower) == ["link-degraded"]
-    memories = [text for place, text in pipeline.memories() if place[1] in {"rdma-rate", "pci-link"}]
+    memories = [text for place, text in observer.remembered().memories if place[1] in {"rdma-rate", "pci-link"}]
     assert any("50000" in text or text.startswith("4 ") for text in memories)
 
 
@@ -279,57 +283,61 @@ def test_a_gone_device_stays_listed_for_a_while_before_it_is_known_who_holds_it(
     """Process `holders` has not answered yet: any pod may hold it. Not for ever: the kubelet may be away."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
     holders = tmp_path / "holders.pb"
-    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
-    pipeline.scan(1.0)
+    observer = Observer(resolve(Config(host_root=node.root)), holders=holders)
+    observer.scan(1.0)
     node.remove_card("intel-fpga-port.0")
 
     def known(clock: float) -> list[str]:
-        pipeline.scan(clock)
-        pipeline.poll(periodic=False)
-        return sorted(key[2] for key in pipeline.inventory.entries)
+        observer.scan(clock)
+        observer.poll(periodic=False)
+        return sorted(key[2] for key in observer.inventory.entries)
 
     both, other = ["intel-fpga-port.0", "intel-fpga-port.1"], ["intel-fpga-port.1"]
-    forget_after = pipeline.config.health.forget_after
+    forget_after = observer.config.health.forget_after
     assert known(2.0) == both
-    assert HOLDERS in pipeline.requests, "the process that asks the kubelet is wanted"
+    assert HOLDERS in observer.requests, "the process that asks the kubelet is wanted"
     assert known(2.0 + forget_after + UNKNOWN_SECONDS - 1) == both
     assert known(2.0 + forget_after + UNKNOWN_SECONDS) == other
-    assert HOLDERS not in pipeline.requests
+    assert HOLDERS not in observer.requests
 
 
 def with_a_gone_port(tmp_path):
-    """A pipeline whose port intel-fpga-port.0 is gone since second 2; the file of holders, and the port's resource."""
+    """An observer whose port intel-fpga-port.0 is gone since second 2; the file of holders, and the port's resource."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
     holders = tmp_path / "holders.pb"
-    pipeline = Pipeline(resolve(Config(host_root=node.root)), holders=holders)
-    pipeline.scan(1.0)
-    name = next(one.name for one in pipeline.offers().offers if one.devices[0].id == "intel-fpga-port.0")
+    observer = Observer(resolve(Config(host_root=node.root)), holders=holders)
+    observer.scan(1.0)
+    name = next(
+        one.name
+        for one in observer.offering.judged(observer.policy.verdicts()).offers
+        if one.devices[0].id == "intel-fpga-port.0"
+    )
     node.remove_card("intel-fpga-port.0")
-    pipeline.scan(2.0)
-    return pipeline, holders, name
+    observer.scan(2.0)
+    return observer, holders, name
 
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_an_answer_of_the_kubelet_decides_whether_a_gone_device_stays_listed(tmp_path, *, is_held):
     """After `forget_after`, and no longer than that without a pod."""
-    pipeline, holders, name = with_a_gone_port(tmp_path)
+    observer, holders, name = with_a_gone_port(tmp_path)
     answer = spool_pb2.Holders()
     if is_held:
         answer.devices.add(resource_name=name, device_id="intel-fpga-port.0", pods=["default/train"])
     holders.write_bytes(answer.SerializeToString())
-    pipeline.scan(2.0 + pipeline.config.health.forget_after)
-    assert (len(pipeline.inventory.entries) == 2) == is_held
+    observer.scan(2.0 + observer.config.health.forget_after)
+    assert (len(observer.inventory.entries) == 2) == is_held
 
 
 def test_without_descriptors_a_gone_device_that_a_pod_holds_is_not_forgotten(tmp_path):
     """The scan goes on, and does not take the kubelet's answer for one that nobody holds it."""
-    pipeline, holders, name = with_a_gone_port(tmp_path)
+    observer, holders, name = with_a_gone_port(tmp_path)
     holders.write_bytes(spool_pb2.Holders(devices=[held(name, "intel-fpga-port.0")]).SerializeToString())
-    after = 2.0 + pipeline.config.health.forget_after + UNKNOWN_SECONDS
+    after = 2.0 + observer.config.health.forget_after + UNKNOWN_SECONDS
     with descriptors(0):
-        pipeline.scan(after)
-    pipeline.scan(after + 1.0)
-    assert len(pipeline.inventory.entries) == 2
+        observer.scan(after)
+    observer.scan(after + 1.0)
+    assert len(observer.inventory.entries) == 2
 
 
 def held(name: str, device: str) -> spool_pb2.HeldDevice:
@@ -342,12 +350,12 @@ def held(name: str, device: str) -> spool_pb2.HeldDevice:
 def test_a_scan_without_descriptors_for_its_files_takes_no_device_and_no_fact_away(tmp_path, name, free):
     """The host has used up its own, or the process: what cannot be opened is not absent, and no card has failed."""
     node = SimulatedNode.create(tmp_path / "node", preset(name))
-    pipeline = Pipeline(resolve(Config(host_root=node.root)))
+    observer = Observer(resolve(Config(host_root=node.root)))
 
     def offered(second: float) -> list[spool_pb2.Offer]:
-        pipeline.scan(second)
-        pipeline.poll(periodic=False)
-        return pipeline.offers().offers
+        observer.scan(second)
+        observer.poll(periodic=False)
+        return observer.offering.judged(observer.policy.verdicts()).offers
 
     scans = [offered(second) for second in (0.0, 1.0, 2.0)]
     with descriptors(free):

@@ -1,0 +1,130 @@
+"""Devices that no scan finds any more: which pods hold them, which of them are lost, which may be forgotten."""
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from devherd import spool
+from devherd._native import Scan
+from devherd.config.resolved import Config
+from devherd.health.held import Now
+from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
+from devherd.health.policy import FINE, Policy
+from devherd.health.verdicts import held_messages
+from devherd.inventory import DeviceKey, Inventory, key_of
+from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import GONE
+from devherd.scanner.offering import Offering
+
+UNKNOWN_SECONDS = 30.0
+"""How much longer than `forget_after` a device stays listed while nobody can say whether a pod holds it."""
+
+
+class GoneDevices:
+    """What becomes of the devices that are gone.
+
+    `holders` is the file of process `holders`, which runs while a device is gone. `findings` is the directory with the
+    orders of `devherd forget`.
+    """
+
+    def __init__(
+        self,
+        lost: LostDevices,
+        inventory: Inventory,
+        policy: Policy,
+        offering: Offering,
+        *,
+        findings: Path | None,
+        holders: Path | None,
+    ) -> None:
+        self.lost = lost
+        self.misses_any = bool(lost)
+        """Whether a device is missed or awaited, as of the last scan."""
+        self.news: list[News] = []
+        """What has become of lost devices since somebody took this."""
+        self._inventory, self._policy, self._offering = inventory, policy, offering
+        self._findings = findings
+        self._holders = holders
+        self._began: float | None = None
+        """Monotonic second of the first scan."""
+
+    @property
+    def needs_holders(self) -> bool:
+        """Whether process `holders` has to say which pods hold devices."""
+        return self._inventory.has_gone and self._holders is not None
+
+    def held(self, clock: float, forget_after: float) -> dict[DeviceKey, list[str]]:
+        """The devices that were gone before a scan at `clock` and that pods hold, as far as is known, with these pods.
+
+        Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held; as
+        long as it cannot be read for lack of descriptors, too.
+        """
+        if self._holders is None or not self._inventory.has_gone:
+            return {}
+        gone = ((key, entry.gone_since) for key, entry in self._inventory.entries.items())
+        if not self._holders.exists():
+            limit = forget_after + UNKNOWN_SECONDS
+            return {key: [] for key, since in gone if since is not None and clock - since < limit}
+        try:
+            answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
+        except OSError:
+            return {key: [] for key, since in gone if since is not None}
+        pods = {(one.resource_name, one.device_id): one.pods for one in answer.devices}
+        held: dict[DeviceKey, list[str]] = {}
+        for offer in self._offering.without_health().device_plugin.offers if pods else ():
+            for device_id, device in spool.listed(offer):
+                if (offer.name, device_id) in pods:
+                    of_device = held.setdefault(key_of(device), [])
+                    of_device += [pod for pod in pods[offer.name, device_id] if pod not in of_device]
+        return held
+
+    def take_orders(self) -> None:
+        """Forget the lost devices that an operator does not miss."""
+        if self.lost and self._findings is not None:
+            with contextlib.suppress(OSError):  # no descriptor is left: the next scan reads it
+                self.lost.forget(spool.read_or_empty(orders_file(self._findings), health_pb2.Forget).orders)
+
+    def observe(
+        self,
+        scan: Scan,
+        clock: float,
+        now: Now,
+        *,
+        config: Config,
+        dropped: Collection[str],
+        held: Mapping[DeviceKey, Sequence[str]],
+    ) -> None:
+        """Apply a scan of monotonic second `clock` that the inventory and the policy have.
+
+        `dropped`: the vendors whose options have changed since the scan before. `held`: as of the method.
+        """
+        self._began = clock if self._began is None else self._began
+        if not (self.lost or self._inventory.has_gone):
+            return
+        host = Host(self._inventory.entries, scan.vendors, dropped, partial(_driver_at, config.host_root), now.wall)
+        self.news += self.lost.observe(self._vanished(clock, now, held), host)
+        if self.lost.is_waiting and clock - self._began >= config.health.forget_after:
+            self.news += self.lost.end_of_waiting(host)
+        self.misses_any = bool(self.lost)
+
+    def _vanished(self, clock: float, now: Now, held: Mapping[DeviceKey, Sequence[str]]) -> Iterator[Vanished]:
+        """The devices that are listed, gone, and Unhealthy for that."""
+        verdicts = self._policy.verdicts()
+        for offer in self._offering.without_health().offers.offers:
+            for entry in (one.entry for one in offer.devices):
+                if entry.gone_since is not None and GONE in verdicts.get(entry.key, FINE).reasons:
+                    since = now.wall - max(0.0, clock - entry.gone_since)
+                    findings = held_messages(self._policy, entry.key, now)
+                    yield Vanished(entry, offer.name, since, held.get(entry.key, ()), findings)
+
+
+def _driver_at(host_root: Path, address: str) -> str | None:
+    """The driver of a PCI function: empty without one, None if there is no such function."""
+    function = host_root / "sys/bus/pci/devices" / address
+    if not address or not function.exists():
+        return None
+    try:
+        return (function / "driver").readlink().name
+    except OSError:
+        return ""
