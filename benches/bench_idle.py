@@ -65,7 +65,7 @@ async def main(seconds: float) -> None:
                 await herd.start_herd()
                 there = lambda: _devices(herd) == node.devices  # noqa: B023, E731 - called before the next node
                 await herd.kubelet.events.until(there, within=30, what=f"{node.devices} devices")
-                await herd.child("exporter")  # asked: otherwise it sleeps
+                await herd.child("exporter")
                 await asyncio.sleep(SETTLE_SECONDS)
                 pids = _processes(herd) | {BARE: bare.pid, SLEEPER: sleeper.pid}
                 _print(await _watch(pids, seconds), await _traced(pids, seconds), node.aim)

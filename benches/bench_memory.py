@@ -2,9 +2,9 @@
 
 Proportional set size within a herd: a page that n of its processes have counts 1/n for each, whatever else runs on the
 machine. Own: the pages that no other process of the herd has. The kubelet is a program in Go. Figures are taken after
-one Allocate of each resource and a scrape of /metrics, for one vendor also while the exporter sleeps. A table shows
-where the memory of one vendor is. The part of files depends on the page cache: a page that is in it is mapped with its
-neighbours, so that just installed libraries count up to 8 MB more than after a boot.
+one Allocate of each resource and a scrape of /metrics. A table shows where the memory of one vendor is. The part of
+files depends on the page cache: a page that is in it is mapped with its neighbours, so that just installed libraries
+count up to 8 MB more than after a boot.
 """
 
 import asyncio
@@ -42,7 +42,6 @@ _KINDS = {
     "_message": "protobuf's library",
 }
 """What is mapped, by the beginning of a file's name."""
-_SLEEPS_SOON = {"exporter": {"sleep_after": 4 * SETTLE_SECONDS}}
 _OTHERS = "other libraries and files"
 
 
@@ -56,7 +55,7 @@ async def main() -> None:
     async with beside_go_kubelet() as (herd, kubelet):  # not counted: it may have to compile
         await herd.start_herd()
         await kubelet.lists(TYPES)
-    await _node("a node with one vendor, one resource", preset(ONE_VENDOR), _SLEEPS_SOON, 1, "<= 65 MB")
+    await _node("a node with one vendor, one resource", preset(ONE_VENDOR), {}, 1, "<= 65 MB")
     await _node("a node with three vendors, four resources", NodeSpec.model_validate(three), {}, 4)
     await _node(f"{TYPES} resource types", preset("fpga-8"), None, TYPES)
     await _bare()
@@ -77,9 +76,6 @@ async def _node(title: str, node: NodeSpec, config: dict[str, Any] | None, types
         _print_each(processes)
         if types == 1:
             _print_table(processes)
-            await herd.until(lambda: herd.children()["exporter"].asleep, "the exporter sleeps")
-            await asyncio.sleep(SETTLE_SECONDS)
-            _whole("the same while nobody scrapes: the exporter sleeps", _processes(herd).values())
     with _asleep(len(processes)) as pids:
         _whole(f"  floor: {len(pids)} processes with the same modules, asleep", pids)
 

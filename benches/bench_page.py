@@ -37,6 +37,7 @@ async def _of(count: int) -> None:
         await herd.start_herd()
         await herd.kubelet.until_allocatable(NAME, count, within=60)
         exporter = (await herd.child("exporter")).pid
+        await herd.until(herd.settings.served_file.exists, "it listens")
         before, began = own_bytes(exporter), cpu_seconds(exporter)
         packed, tag = await asyncio.to_thread(_ask, herd, {"Accept-Encoding": "gzip"})
         size, made = len(gzip.decompress(packed)), cpu_seconds(exporter) - began

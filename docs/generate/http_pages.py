@@ -60,8 +60,7 @@ basic_auth_users:
 
 * The file is read at the start and at each reload; if it is invalid, the previous one stays in force. New certificates
   are used within a second, without a reload.
-* Without a usable certificate TCP is not served. A process that runs keeps the last good one; one that was asleep
-  (`exporter: {sleep_after: …}`) has none and refuses connections until the files are right.
+* Without a usable certificate TCP is not served. A process that runs keeps the last good one.
 * `/healthz` and `/readyz` need neither password nor certificate, for the kubelet's probes. Other requests without a
   required certificate get 403.
 * Unix sockets have neither TLS nor a password. Their mode is 0660; their group is that of their directory if it has the

@@ -8,11 +8,9 @@ read all.
 import mmap
 import os
 import signal
-import socket
-import stat
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -48,11 +46,6 @@ YIELD = signal.SIGUSR1
 """Asks the child of a program that hands over to serve on until the next instance has taken over."""
 RENEW = 75
 """Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
-
-SLEEPS = 76
-"""Exit code of a child that has handed its listening sockets over, and is started again at the next connection."""
-_LONGEST_MESSAGE, _MOST_SOCKETS = 1 << 16, 253
-"""Of `hand_sockets`; the second is the kernel's own limit (SCM_MAX_FD)."""
 
 
 class Heartbeat:
@@ -184,8 +177,6 @@ class Child:
     last_exit: str = ""
     """How the previous process ended; empty for the first."""
     sandbox: Confined | None = None
-    keeper: int | None = None
-    """The descriptor through which it hands its listening sockets to the supervisor, and gets them back."""
     may_watch: bool = True
     """False if it is to do without inotify: the user's instances are not for devherd alone."""
 
@@ -221,46 +212,6 @@ class Child:
     def may_serve_in(self, path: Path) -> bool:
         """True if the child may create sockets in a directory."""
         return self.sandbox is None or self.sandbox.may_serve_in(path)
-
-
-def hand_sockets(through: socket.socket, sockets: Mapping[str, Sequence[int]]) -> None:
-    """Send the descriptors of listening sockets by address, in one message. Raises OSError if it cannot be sent."""
-    addresses = [address for address, descriptors in sockets.items() for _ in descriptors]
-    descriptors = [descriptor for of_address in sockets.values() for descriptor in of_address]
-    socket.send_fds(through, ["\n".join(addresses).encode()], descriptors)
-
-
-def take_sockets(through: socket.socket) -> dict[str, list[socket.socket]]:
-    """The sockets that were sent with `hand_sockets`; empty if none were, or anything else: a child is not trusted."""
-    through.setblocking(False)  # recv_fds ignores flags
-    try:
-        message, descriptors, _, _ = socket.recv_fds(through, _LONGEST_MESSAGE, _MOST_SOCKETS)
-    except OSError:
-        return {}
-    addresses = message.decode(errors="replace").split("\n")
-    are_sockets = all(stat.S_ISSOCK(os.fstat(descriptor).st_mode) for descriptor in descriptors)
-    if len(addresses) != len(descriptors) or not are_sockets:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return {}
-    sockets: dict[str, list[socket.socket]] = {}
-    for address, descriptor in zip(addresses, descriptors, strict=True):
-        sockets.setdefault(address, []).append(socket.socket(fileno=descriptor))
-    return sockets
-
-
-def is_dead_socket(path: Path) -> bool:
-    """True if the path is a Unix socket on which no process listens. Does not block."""
-    if not path.is_socket():
-        return False  # a connection to another file is refused, too
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as knocking:
-        try:
-            knocking.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
 
 
 def take_reloads() -> None:

@@ -105,7 +105,7 @@ class Testbed:
         return await herd.wait()
 
     def children(self) -> dict[str, spool_pb2.Child]:
-        """The supervisor's children by name; one that sleeps has no process."""
+        """The supervisor's children by name."""
         try:
             children = spool.read(self.settings.children_file, spool_pb2.Children).children
         except (FileNotFoundError, spool.SpoolError):
@@ -122,14 +122,9 @@ class Testbed:
     async def child(self, name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier.
 
-        Its process exists: a report that is old may name one that has ended, or none. The exporter, which sleeps where
-        nobody connects, is asked and so stays awake.
+        Its process exists: a report that is old may name one that has ended, or none.
         """
         await self.until(lambda: self.runs(name), f"{name} runs")
-        if name == "exporter":
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not await self._exporter_answers():  # noqa: ASYNC110 - nothing tells when it does
-                    await asyncio.sleep(0.01)
 
         def with_process() -> spool_pb2.Child | None:
             child = self.children().get(name)
@@ -137,17 +132,6 @@ class Testbed:
             return child if has_process and self.runs(name) else None
 
         return await self.until(with_process, f"{name} has a process")
-
-    async def _exporter_answers(self) -> bool:
-        host, _, port = self.settings.listen.rpartition(":")
-        try:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-            answer = await reader.read()
-        except OSError:
-            return False
-        writer.close()
-        return bool(answer)
 
     async def child_of(self, resource_name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports the child of a resource as RUNNING and return it."""

@@ -469,7 +469,6 @@ def test_the_json_is_the_live_inventory_with_the_processes(run_dir):
         "name": "scanner",
         "state": "RUNNING",
         "pid": 11,
-        "asleep": False,
         "started": status["children"][2]["started"],
         "restarts": {"exit": 0, "signal": 2},
         "last_exit": None,

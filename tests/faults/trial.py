@@ -70,7 +70,6 @@ class Trial(Testbed):
         self.helpers: set[int] = set()
         """Processes that a row has started itself."""
         self._mark = self._log_mark = 0
-        self._exporter_sleeps = False
         self._before: dict[str, int] = {}
         self._descriptors: dict[int, int] = {}
 
@@ -98,11 +97,7 @@ class Trial(Testbed):
         await self.until_healed(ALL, None)
         for resource, count, pod in HELD:
             await self.kubelet.allocate(resource, count, pod=pod)
-        self._exporter_sleeps = self.random.random() >= 0.5  # asked, it stays awake
-        if not self._exporter_sleeps:
-            await self.child("exporter")
-        else:
-            await self.until(lambda: self.children()["exporter"].asleep, "the exporter sleeps")
+        await self.child("exporter")
         await self._until_polled()
         self._descriptors = {pid: descriptors(pid) for pid in self.pids().values()}
 
@@ -218,8 +213,6 @@ class Trial(Testbed):
             demand(not disturbed, f"{resource} was disturbed: {disturbed}")
         if replaces is not None:
             exempt = {child_name(name) for name in replaces}
-            if self._exporter_sleeps:  # and is another process after each reload, for its addresses
-                exempt.add("exporter")
             kept = {name: pid for name, pid in self._before.items() if name not in exempt}
             demand(kept.items() <= self.pids().items(), f"were {kept}, are {self.pids()}")
         demand(self._held() == {(pod, resource, count) for resource, count, pod in HELD}, f"pods hold {self._held()}")

@@ -3,11 +3,9 @@
 Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it), `doze.<name>` (it sleeps at its
-start, and crashes when it is woken), `nap.<name>` (it sleeps at once, and what it hands over is always readable); as
-long as `linger.<name>` is there it is about to sleep; with `count.<name>` it says how many references a function has,
-and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`,
-`slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`, `no-pairs` (of sockets),
+`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); with `count.<name>` it says how
+many references a function has, and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`,
+`slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`,
 `subreaper`, `four-slots` (for heartbeats), `soon-quiet`, `soon-steady`, `sigterm-while-importing`,
 `sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
 """
@@ -15,10 +13,8 @@ and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`
 import contextlib
 import ctypes
 import errno
-import functools
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +24,7 @@ from typing import Any
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import DevherdError, UsageError
-from devherd.process import SLEEPS, YIELD, Child, Heartbeats, hand_sockets, take_reloads, take_sockets
+from devherd.process import YIELD, Child, Heartbeats, take_reloads
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor.programs import Program, Programs
@@ -37,7 +33,6 @@ from devherd.supervisor.sandbox import Access
 
 RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
 ORDERS = RUN_DIR / "orders"
-DOOR = RUN_DIR / "door"
 
 
 def load(_running: Settings | None) -> Config:
@@ -83,11 +78,10 @@ def preload() -> None:
     """What the supervisor itself meets."""
     from supervisor import options
 
-    from devherd.supervisor import herd, process, sleep, standby
+    from devherd.supervisor import herd, process, standby
 
     options.ServerOptions.fork = fork_if_possible
     options.ServerOptions.kill = signal_who_is_awake
-    sleep.Keeper.open = functools.partialmethod(open_if_possible, sleep.Keeper.open)
     if ORDERS.joinpath("slow-rehearsal").exists():
         standby.REHEARSAL_SECONDS = 0.2
     if ORDERS.joinpath("soon-over").exists():
@@ -114,13 +108,6 @@ def fork_if_possible(_options: object) -> int:
     return os.fork()
 
 
-def open_if_possible(keeper: Any, really: Callable[[Any], None]) -> None:
-    """A pair of sockets that may fail, as with too many open files."""
-    if ORDERS.joinpath("no-pairs").exists():
-        raise OSError(errno.EMFILE, "too many open files")
-    really(keeper)
-
-
 def signal_who_is_awake(options: Any, pid: int, number: int) -> None:
     """As the kernel does: SIGKILL has no effect on a process in uninterruptible sleep before that ends."""
     process = options.pidhistory.get(abs(pid))
@@ -143,27 +130,6 @@ def count_references() -> None:
     print(f"references to a function: {sys.getrefcount(Child.beat)}", file=sys.stderr, flush=True)
 
 
-def nap(child: Child, *, dozes: bool) -> int:
-    """Sleep with a socket at which somebody may knock, or one that knocks by itself."""
-    with socket.socket(fileno=child.keeper) as keeper:
-        given = take_sockets(keeper)
-        if dozes and given:
-            raise RuntimeError("crashed at a connection, as ordered")
-        if dozes:
-            door = socket.socket(socket.AF_UNIX)
-            DOOR.unlink(missing_ok=True)
-            door.bind(str(DOOR))
-            door.listen()
-        else:
-            door = socket.socketpair()[0]  # the other end is closed: this one is readable for ever
-        hand_sockets(keeper, {"door": [door.fileno()]})
-    door.close()
-    print(f"{child.name} is about to sleep", file=sys.stderr, flush=True)
-    while ORDERS.joinpath(f"linger.{child.name}").exists():
-        time.sleep(0.01)
-    return SLEEPS
-
-
 def do_at_first(ordered: Callable[[str], bool]) -> None:
     """What is ordered for the child's start."""
     if ordered("orphan"):
@@ -180,14 +146,6 @@ def hand_over(child: Child) -> None:
 
 def tiny_child(child: Child) -> int:
     """Beats and does as it is told."""
-    for how in ("nap", "doze"):
-        if ORDERS.joinpath(f"{how}.{child.name}").exists():
-            return nap(child, dozes=how == "doze")
-    return awake(child)
-
-
-def awake(child: Child) -> int:
-    """Beats and does as it is told, without sleep."""
     ended = False
 
     def end(*_: object) -> None:
@@ -231,7 +189,7 @@ def children() -> tuple[Program, ...]:
 
     return (
         program("scanner", reloads=True),
-        program("exporter", reloads=True, sleeps=lambda settings: settings.run_dir),
+        program("exporter", reloads=True),
         *(program("source", name=name) for name in ("nvml", "kernel-log") if ORDERS.joinpath("sources").exists()),
         program("resource", per_file=lambda settings: settings.resources_directory, hands_over=True),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from outside import devherd, get, supervisorctl
+from outside import devherd, get, supervisorctl, until_ready
 
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
@@ -205,6 +205,42 @@ async def test_reloads_in_a_row_end_with_the_last_configuration(testbed):
     await testbed.kubelet.until_allocatable("example.com/b", 1)
     await testbed.until(lambda: "resource:example.com_a" not in testbed.children(), "a is gone")
     assert testbed.children()["scanner"].restarts == {}
+
+
+@pytest.mark.on("generic", A)
+async def test_without_an_address_there_is_no_exporter_and_a_reload_brings_and_ends_it(testbed):
+    """`listen: ""`: nothing runs for nothing, and nobody calls that a fault."""
+    await testbed.stop_herd()
+    settings = testbed.settings
+    where = [f"--run-dir={settings.run_dir}", f"--kubelet-dir={settings.kubelet_dir}"]
+    more = [f"--config={settings.config_path}", f"--host-root={settings.host_root}"]
+    testbed.configure({**A, "listen": ""})
+    await testbed.start_herd(listens=False)
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    await testbed.until(lambda: testbed.runs("scanner"), "it runs")
+    assert "no HTTP" in testbed.log
+
+    async def no_fault_without():
+        await testbed.until(lambda: "exporter" not in testbed.children(), "no exporter")
+        assert "exporter" not in await supervisorctl(testbed, "status")
+        status = await asyncio.to_thread(devherd, "status", *where)
+        assert "; no HTTP" in status.stdout
+        assert "not serving" not in status.stdout
+        doctor = await asyncio.to_thread(devherd, "doctor", *where, *more)
+        assert "an instance runs in" in doctor.stdout
+        assert "exporter" not in doctor.stdout
+
+    await no_fault_without()
+    testbed.configure({**A, "listen": settings.listen})
+    await supervisorctl(testbed, "reload")
+    await until_ready(testbed)
+    status = await asyncio.to_thread(devherd, "status", *where)
+    assert f"HTTP on {settings.listen}" in status.stdout
+
+    testbed.configure({**A, "listen": ""})
+    await supervisorctl(testbed, "reload")
+    await no_fault_without()
+    assert await get(testbed, "/readyz") == (0, "")
 
 
 @pytest_asyncio.fixture

@@ -84,7 +84,6 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
             "name": child.name,
             "state": child.state,
             "pid": child.pid or None,
-            "asleep": child.asleep,
             "started": child.started_timestamp_seconds or None,
             "restarts": {cause: child.restarts[cause] for cause in sorted(child.restarts)},
             "last_exit": child.last_exit or None,

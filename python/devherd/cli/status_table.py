@@ -234,11 +234,10 @@ def _process(herd: Herd, child: spool_pb2.Child | None) -> tuple[RenderableType,
         return (Text("not started", "red"), "", "", "")
     pid = f" {child.pid}" if child.pid else ""
     is_running, suffix = child.state == RUNNING, ", silent" if child.name in herd.silent else ""
-    uptime = duration(time.time() - child.started_timestamp_seconds) if is_running and not child.asleep else ""
+    uptime = duration(time.time() - child.started_timestamp_seconds) if is_running else ""
     restarts = ", ".join(f"{count} by {cause}" for cause, count in sorted(child.restarts.items()) if count)
-    state = "asleep" if child.asleep else f"{child.state}{pid}{suffix}"
     return (
-        Text(state, "green" if is_running and not suffix else "red"),
+        Text(f"{child.state}{pid}{suffix}", "green" if is_running and not suffix else "red"),
         uptime,
         restarts or "0",
         plain(child.last_exit),

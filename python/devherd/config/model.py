@@ -420,11 +420,6 @@ class ExporterOptions(Section):
     findings, without the cards' counters (alerts work); `none`: no device (of the alerts about single devices only
     `DeviceLost` works). Counters have one series a device.
     """
-    sleep_after: Period = 600.0
-    """Time without a connection after which the process ends, to give its memory back. It binds its addresses at the
-    start and ends as well; the supervisor keeps them open and starts it at the next connection, which it answers. 0: it
-    always runs.
-    """
 
 
 class Sharing(Section):

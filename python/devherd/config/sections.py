@@ -153,7 +153,6 @@ class ExporterOptions:
     """`ExporterOptions` of model.py."""
 
     device_metrics: DeviceMetrics = "physical"
-    sleep_after: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,12 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from devherd.backoff import Backoff
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.server import HEAD_BYTES, Connections, Handler
-from devherd.process import is_dead_socket
 from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
 
@@ -35,7 +34,7 @@ def _bind_path(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(_OWNER_AND_GROUP)
     try:
-        if is_dead_socket(path):
+        if _is_dead(path):
             path.unlink()
         listening.bind(str(path))
         listening.listen(BACKLOG)
@@ -45,6 +44,20 @@ def _bind_path(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return listening
+
+
+def _is_dead(path: Path) -> bool:
+    """True if the path is a Unix socket on which no process listens. Does not block."""
+    if not path.is_socket():
+        return False  # a connection to another file is refused, too
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as knocking:
+        try:
+            knocking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def unbind(listening: socket.socket) -> None:
@@ -119,42 +132,13 @@ class Listener:
         self._encryption = encryption
         self._addresses: list[str] = []
         self._to_bind: list[_Unbound] = []
-        self._servers: list[tuple[str, asyncio.Server]] = []
-        self._adopted: dict[str, list[socket.socket]] = {}
-
-    def adopt(self, sockets: Mapping[str, list[socket.socket]]) -> None:
-        """Serve these sockets, by address, instead of binding. Call it before `move_to`."""
-        self._adopted = dict(sockets)
-
-    def sockets(self) -> dict[str, list[int]]:
-        """The descriptors of the listening sockets by address; empty if an address is not served yet."""
-        found: dict[str, list[int]] = {}
-        for address, server in self._servers:
-            found.setdefault(address, []).extend(listening.fileno() for listening in server.sockets)
-        return {} if self._to_bind else found
-
-    def quiet_seconds(self) -> float:
-        """Seconds since the end of the last connection, or since the start; 0 if one is open."""
-        return self._connections.quiet_seconds()
-
-    def was_asked(self) -> bool:
-        """True if anybody has connected."""
-        return self._connections.had_one
-
-    def stop_accepting(self) -> None:
-        """Close the listening sockets, which another process has, too."""
-        for _, server in self._servers:
-            server.close()
-        self._servers = []
+        self._servers: list[asyncio.Server] = []
 
     async def tend(self) -> None:
         """Bind the remaining addresses whose next attempt is due. Never raises."""
         for each in list(self._to_bind):
             lacks_a_certificate = self._encryption.is_missing and not each.address.startswith(UNIX)
-            if lacks_a_certificate:
-                self._reject(each.address)
-                continue
-            if time.monotonic() < each.retry_at:
+            if lacks_a_certificate or time.monotonic() < each.retry_at:
                 continue
             try:
                 await self._serve(each.address)
@@ -187,32 +171,22 @@ class Listener:
         if list(addresses) != self._addresses:
             log.info("listening address is now %r", ",".join(addresses))
         self._addresses, self._to_bind = list(addresses), list(map(_Unbound, addresses))
-        for address in self._adopted.keys() - set(addresses):
-            self._reject(address)
 
     def close(self) -> None:
-        """Close the servers and their connections, and adopted sockets that are not served yet."""
-        for address in list(self._adopted):
-            self._reject(address)
-        for _, server in self._servers:
+        """Close the servers and their connections."""
+        for server in self._servers:
             for listening in server.sockets:
                 unbind(listening)
             server.close()
         self._connections.close()
         self._servers = []
 
-    def _reject(self, address: str) -> None:
-        """Close adopted sockets that are not served."""
-        for listening in self._adopted.pop(address, ()):
-            unbind(listening)
-            listening.close()
-
     async def _serve(self, address: str) -> None:
-        for listening in self._adopted.pop(address, None) or bind(address):
+        for listening in bind(address):
             server = await asyncio.start_server(
                 self._connections.serve, sock=listening, limit=HEAD_BYTES, backlog=BACKLOG
             )
-            self._servers.append((address, server))
+            self._servers.append(server)
             log.info("serving %s", printed(listening, is_encrypted=self._encryption.context is not None))
 
 

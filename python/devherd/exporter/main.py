@@ -1,13 +1,9 @@
-"""Process `exporter`: serves HTTP, on one event loop.
-
-It binds its addresses, and ends until somebody connects; the supervisor keeps the sockets (supervisor/sleep.py).
-"""
+"""Process `exporter`: serves HTTP, on one event loop."""
 
 import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -18,26 +14,13 @@ from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.kubelet.pod_resources import PodResources
-from devherd.process import (
-    BEAT_PERIOD_SECONDS,
-    LOOK_PERIOD_SECONDS,
-    RENEW,
-    SLEEPS,
-    Child,
-    hand_sockets,
-    take_reloads,
-    take_sockets,
-)
+from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.proto import spool_pb2
 
 if TYPE_CHECKING:
     from devherd.config.web import Web
 
 log = logging.getLogger(__name__)
-
-
-LAST_LOOK_SECONDS, LAST_ANSWER_SECONDS = 0.05, 2.0
-"""Before it ends for the next process, time for a connection accepted at the last moment to be seen, and answered."""
 
 
 def main(child: Child) -> int:
@@ -56,8 +39,6 @@ class Exporter:
         self._encryption = Encryption()
         self._web: Web | None = None
         self._listener = Listener(self._gate.answer, self._encryption)
-        self._keeper = None if child.keeper is None else socket.socket(fileno=child.keeper)
-        self._sleep_after_seconds = 0.0
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._written: list[spool_pb2.Address] | None = None
@@ -73,20 +54,16 @@ class Exporter:
             loop.add_signal_handler(number, self._stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         take_reloads()
-        if self._keeper is not None:
-            self._listener.adopt(take_sockets(self._keeper))
         self._reload()
         with contextlib.closing(self._listener):
             async with asyncio.TaskGroup() as tasks:
                 beats = tasks.create_task(self._beat())
                 await self._stopped.wait()
                 beats.cancel()
-            if self._exit_code == RENEW:
-                await self._has_handed_over()
         return self._exit_code
 
-    def _end(self, exit_code: int) -> None:
-        self._exit_code = exit_code
+    def _renew(self) -> None:
+        self._exit_code = RENEW
         self._stopped.set()
 
     async def _beat(self) -> None:
@@ -100,42 +77,10 @@ class Exporter:
             addresses, now = self._listener.addresses(), time.monotonic()
             if now >= looks_at or addresses != self._written:
                 if self._child.has_outgrown_its_sandbox():
-                    self._end(RENEW)
+                    self._renew()
                 self._write(addresses)
                 looks_at = now + LOOK_PERIOD_SECONDS
-            if self._may_sleep(addresses) and await self._has_handed_over():
-                self._end(SLEEPS)
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
-
-    def _may_sleep(self, addresses: list[spool_pb2.Address]) -> bool:
-        """True after the configured time without a connection, and where nobody has connected yet soon.
-
-        Not before others can read that it serves. A connection that has woken it is accepted within the first beat.
-        """
-        if not self._sleep_after_seconds or addresses != self._written:
-            return False
-        least = self._sleep_after_seconds if self._listener.was_asked() else BEAT_PERIOD_SECONDS
-        return self._listener.quiet_seconds() >= least
-
-    async def _has_handed_over(self) -> bool:
-        """Hand the listening sockets to the supervisor, for the next process: nobody who connects meanwhile is refused.
-
-        It starts that process at once after RENEW, and at the next connection after SLEEPS.
-        """
-        sockets = self._listener.sockets()
-        if self._keeper is None or not sockets:
-            return False
-        try:
-            hand_sockets(self._keeper, sockets)
-        except OSError as error:
-            log.warning("cannot hand the listening sockets to the supervisor: %s", error)
-            self._keeper = None
-            return False
-        self._listener.stop_accepting()
-        await asyncio.sleep(LAST_LOOK_SECONDS)
-        if not self._listener.quiet_seconds():
-            await asyncio.sleep(LAST_ANSWER_SECONDS)
-        return True
 
     def _write(self, addresses: list[spool_pb2.Address]) -> None:
         """Write the served addresses to the run directory; restores the file if it was removed."""
@@ -167,10 +112,9 @@ class Exporter:
             log.info(
                 "certificates or a socket are elsewhere by now: starting again, in a sandbox with these directories"
             )
-            self._end(RENEW)
+            self._renew()
             return
         self._application.configure(config.exporter)
-        self._sleep_after_seconds = config.exporter.sleep_after
         has_changed = config.web != self._web
         if has_changed:
             self._gate.guard(config.web)

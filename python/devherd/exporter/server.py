@@ -230,9 +230,6 @@ class Connections:
         self._handler = handler
         self._encryption = encryption or Encryption()
         self._open: set[Connection] = set()
-        self._quiet_since = time.monotonic()
-        self.had_one = False
-        """True after the first."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until its end. Never raises."""
@@ -240,7 +237,6 @@ class Connections:
         context = None if connection.client.is_local else self._encryption.context
         self._make_room_for(connection, self._open, MOST_CONNECTIONS, MOST_OF_A_CLIENT)
         self._open.add(connection)
-        self.had_one = True
         try:
             if context is not None:
                 await self._greet(connection, context)
@@ -251,12 +247,7 @@ class Connections:
             pass  # the peer is gone or too slow, or the connection was closed to make room or at the end of the process
         finally:
             self._open.discard(connection)
-            self._quiet_since = time.monotonic()
             writer.close()
-
-    def quiet_seconds(self) -> float:
-        """Seconds since the end of the last connection, or since the start; 0 if one is open."""
-        return 0.0 if self._open else time.monotonic() - self._quiet_since
 
     def close(self) -> None:
         """Abort all connections."""

@@ -262,7 +262,7 @@ def _count_first_beats(children: spool_pb2.Children, heartbeats: Heartbeat | Non
 
 def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:
     """The running processes whose last heartbeat is older than SILENCE_LIMIT_SECONDS."""
-    slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING and not child.asleep}
+    slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING}
     slots[SUPERVISOR] = heartbeats.supervisor
     return frozenset(name for name, slot in slots.items() if heartbeats.silence_seconds(slot) > SILENCE_LIMIT_SECONDS)
 

@@ -1335,7 +1335,6 @@ class Child(_message.Message):
     STARTED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     LAST_EXIT_FIELD_NUMBER: _builtins.int
-    ASLEEP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """scanner, exporter, resource:<key>"""
     heartbeat_slot: _builtins.int
@@ -1345,8 +1344,6 @@ class Child(_message.Message):
     """supervisord's word: RUNNING, BACKOFF, STOPPED, ..."""
     started_timestamp_seconds: _builtins.float
     last_exit: _builtins.str
-    asleep: _builtins.bool
-    """its process has ended and starts at the next connection to its addresses; state is RUNNING"""
     @_builtins.property
     def restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """by cause: exit, signal, heartbeat, operator"""
@@ -1361,11 +1358,10 @@ class Child(_message.Message):
         started_timestamp_seconds: _builtins.float = ...,
         restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         last_exit: _builtins.str = ...,
-        asleep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asleep", b"asleep", "heartbeat_slot", b"heartbeat_slot", "last_exit", b"last_exit", "name", b"name", "pid", b"pid", "restarts", b"restarts", "started_timestamp_seconds", b"started_timestamp_seconds", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_slot", b"heartbeat_slot", "last_exit", b"last_exit", "name", b"name", "pid", b"pid", "restarts", b"restarts", "started_timestamp_seconds", b"started_timestamp_seconds", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

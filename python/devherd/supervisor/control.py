@@ -65,14 +65,6 @@ class Control(SupervisorNamespaceRPCInterface):
         answer.delay = WAIT_SECONDS  # type: ignore[attr-defined] # where supervisord looks for it
         return answer
 
-    def getProcessInfo(self, name: str) -> Any:  # noqa: N802 - supervisord's name
-        """Describe a program. One that sleeps is RUNNING: its next connection starts its process."""
-        info = super().getProcessInfo(name)
-        _, process = self._getGroupAndProcess(name)
-        if process.is_asleep:
-            info["description"] = "asleep until the next connection"
-        return info
-
     def stopProcess(self, name: str, wait: bool = True) -> Any:  # noqa: N802 - supervisord's name
         """Stop a program. supervisord polls without a pause until it has stopped; a short pause saves CPU time."""
         answer = super().stopProcess(name, wait)

@@ -27,13 +27,11 @@ _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal
 log = logging.getLogger(__name__)
 
 
-def cross(
-    child: Child, main: ChildMain, sandbox: Sandbox, output: int, parent: int, *, keep: int | None = None
-) -> NoReturn:
+def cross(child: Child, main: ChildMain, sandbox: Sandbox, output: int, parent: int) -> NoReturn:
     """Become the child and exit with its main function's exit code; the rest as in `leave_the_supervisor`."""
     code = CRASHED
     try:
-        leave_the_supervisor(output, keep)
+        leave_the_supervisor(output)
         die_with(parent)
         entitle(child.name, child.settings)
         logs.configure(child.name, child.settings.log_level, child.settings.log_format)

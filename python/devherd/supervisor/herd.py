@@ -243,7 +243,8 @@ class Herd(Supervisor):
         self._last_tick = now
         for process in self._processes():
             process.replace_if_silent(self._silence_limit_seconds, self._watched_since)
-            process.look_after()
+            if process.pid:
+                process.make_directories()
         awaits = self.options.heartbeats.awaits_the_kubelet
         self._kubelet.look(is_awaited=any(process.pid and awaits(process.slot) for process in self._processes()))
         *_, serving = sorted(self.process_groups.values())

@@ -13,13 +13,12 @@ from supervisor.process import ProcessGroup, Subprocess
 from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
 
 from devherd.backoff import Backoff
-from devherd.process import RENEW, SLEEPS, Child
+from devherd.process import RENEW, Child
 from devherd.proto import spool_pb2
 from devherd.supervisor import fork
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
 from devherd.supervisor.sandbox import Access, Sandbox, make_directories
-from devherd.supervisor.sleep import Keeper, WakingSocket
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +31,6 @@ FIRST_DELAY_SECONDS = 0.1
 """Delay of the restart after a second failure in a row; after the first the restart is immediate."""
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
-LEAST_AWAKE_SECONDS = 1.0
-"""A child that was woken by a connection and sleeps again earlier cannot have answered it."""
 STEADY_SECONDS = 60.0
 """After this lifetime a child has recovered: its next failure counts as the first."""
 NEVER = float("inf")
@@ -86,12 +83,10 @@ class ChildConfig(ProcessConfig):
         return process
 
     def make_dispatchers(self, proc: Any) -> tuple[dict[int, Output], dict[str, int | None]]:
-        """One pipe for stdout and stderr together, none for stdin; the keeper's pair. Raises OSError."""
+        """One pipe for stdout and stderr together, none for stdin. Raises OSError."""
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
-            if self.program.sleeps:
-                proc.keeper.open()
             output = Output(proc, read, self.options.stderr_stream.send)
         except OSError:
             os.close(read)
@@ -105,23 +100,18 @@ class Process(Subprocess):
 
     def __init__(self, config: ChildConfig) -> None:
         super().__init__(config)
-        self.dispatchers: dict[int, Output | WakingSocket] = {}
+        self.dispatchers: dict[int, Output] = {}
         self.pipes: dict[str, Any] = {}
         self.slot: int = config.options.heartbeats.claim()
         self.restarts: Counter[str] = Counter()
         self.last_exit = ""
         self.leaving = False
-        self.is_asleep = False
-        """True while its process has ended until the next connection; its state is RUNNING."""
-        self.keeper = Keeper()
         self._access = Access()
         self._failures = 0
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
-        self._is_woken_by_connection = False
-        self._is_told_to_reload = False
-        self._spawned_at = self._start_at = self._kill_at = self._well_since = self._wakes_from = 0.0
+        self._spawned_at = self._start_at = self._kill_at = 0.0
         self._dead_by = NEVER
 
     def get_execv_args(self) -> tuple[str, list[str]]:
@@ -131,19 +121,16 @@ class Process(Subprocess):
     def spawn(self) -> int | None:
         """Start the child, which must not run; returns its process id, None if the fork failed."""
         self.config.options.heartbeats.clear(self.slot)
-        before = self._access.sockets
         self._access = self.config.program.may(self.config.options.settings, self.config.name)
-        self.keeper.leave(set(before) - set(self._access.sockets))
         self.make_directories()
         self._spawned_at = time.monotonic()
-        self._silent = self._is_told_to_reload = False
+        self._silent = False
         self._dead_by = NEVER
         with fork.signals_held():
             pid: int | None = super().spawn()
         if pid is None:
             self._close_output()
         else:
-            self.keeper.forked()
             self.note(f"{self.config.child_name} started, process {pid}")
             self.restarts.update([self._cause] if self._cause else [])
             self._cause = ""
@@ -153,12 +140,10 @@ class Process(Subprocess):
         options = self.config.options
         sandbox = Sandbox(self._access)
         settings, heartbeats = options.settings, options.heartbeats
-        keep = self.keeper.descriptor()
-        keeper = None if keep is None else fork.KEPT
         name, may_watch = self.config.child_name, options.may_watch(self.slot)
-        child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, keeper, may_watch)
+        child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, may_watch)
         output = self.pipes["child_stdout"]
-        fork.cross(child, self.config.program.main, sandbox, output, options.pid, keep=keep)
+        fork.cross(child, self.config.program.main, sandbox, output, options.pid)
 
     def make_directories(self) -> None:
         """Create the child's own directories, at its start and after they were removed."""
@@ -167,25 +152,16 @@ class Process(Subprocess):
     def change_state(self, new_state: int, expected: bool = True) -> None:
         """Change the state as supervisord does, with devherd's delay before the next start."""
         super().change_state(new_state, expected)
-        if new_state == ProcessStates.STOPPED:
-            self.keeper.stop(self._access.sockets)
         if new_state == ProcessStates.BACKOFF:
-            delay = self._delay()
+            if self._cause == RENEWED or time.monotonic() - self._spawned_at >= STEADY_SECONDS:
+                self._failures = 0
+                self._backoff.reset()
+            self._failures += 1
+            delay = self._backoff.seconds() if self._failures > 1 else 0.0
             self._start_at = time.monotonic() + delay
             when = f"in {delay:.1f} s" if delay else "at once"
             level = logging.INFO if self._cause == RENEWED else logging.WARNING
             self.note(f"{self.config.child_name}: {self.last_exit}; next start {when}", level)
-
-    def _delay(self) -> float:
-        """Seconds until the next start after a failure, sleep since the last one included in what is steady."""
-        now = time.monotonic()
-        if self._cause == RENEWED or now - self._well_since >= STEADY_SECONDS:
-            self._failures = 0
-            self._backoff.reset()
-        self._failures += 1
-        delay = self._backoff.seconds() if self._failures > 1 else 0.0
-        self._well_since = now + delay
-        return delay
 
     def record_spawnerr(self, msg: str) -> None:
         """Record why the child could not be started."""
@@ -201,7 +177,6 @@ class Process(Subprocess):
     def finish(self, pid: int, sts: int) -> None:
         """Handle the end of the child; called after it was reaped."""
         outputs = list(self.dispatchers.values())
-        by_connection, self._is_woken_by_connection = self._is_woken_by_connection, False
         is_wanted = self.killing or self.config.options.mood != SupervisorStates.RUNNING
         self._cause = self._cause_of(sts)
         self.last_exit = self._exit_text(sts)
@@ -213,71 +188,18 @@ class Process(Subprocess):
         if is_wanted:
             self._failures = 0
             self._backoff.reset()
-            self.keeper.stop(self._access.sockets)  # it may have sent them just before
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")
-        elif os.WIFEXITED(sts) and os.WEXITSTATUS(sts) == SLEEPS and (listening := self.keeper.take()):
-            self._sleep(listening, by_connection)
         else:
-            if self._cause == RENEWED:
-                self.keeper.take()  # for the next process
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
-
-    def _sleep(self, listening: list[int], by_connection: bool) -> None:
-        """Wait for a connection at one of these sockets: for the next only after a while if the last was not answered.
-
-        Otherwise a child that was taken over could have itself started without a pause.
-        """
-        self._cause = self.last_exit = self.spawnerr = ""
-        self.is_asleep = True
-        is_hasty = by_connection and time.monotonic() - self._spawned_at < LEAST_AWAKE_SECONDS
-        delay = self._delay() if is_hasty else 0.0
-        self._wakes_from = time.monotonic() + delay
-        self.dispatchers = {
-            descriptor: WakingSocket(self._wake_by_connection, self._wakes_from) for descriptor in listening
-        }
-        self.change_state(ProcessStates.RUNNING)
-        self.note(f"{self.config.child_name} sleeps until the next connection")
-        if delay:
-            self.note(f"{self.config.child_name} slept without an answer; next start in {delay:.1f} s", logging.WARNING)
-
-    def _wake_by_connection(self) -> None:
-        self.wake(by_connection=True)
-
-    def wake(self, *, by_connection: bool = False) -> None:
-        """Start a child that sleeps; `by_connection`: because of a connection."""
-        if self.is_asleep:
-            self._is_woken_by_connection = by_connection
-            self._stop_polling()
-            self.change_state(ProcessStates.EXITED)
-            self.spawn()
 
     def reload(self) -> None:
         """Have the child read the configuration: by SIGHUP, or at its start if it does not run."""
         if self.pid:
-            self._is_told_to_reload = True
             self.signal(signal.SIGHUP)
         else:
-            self.wake()
             self.hold_back(0)  # a process that waits for its start is started now
             self.transition()
-
-    def look_after(self) -> None:
-        """Bring back its directories, and have a child that sleeps write its file again if that is gone."""
-        options, file_of = self.config.options, self.config.program.sleeps
-        if self.pid:
-            self.make_directories()
-            return
-        is_idle = self.is_asleep and options.mood == SupervisorStates.RUNNING
-        if is_idle and file_of and not file_of(options.settings).exists():
-            self.wake()
-
-    def _stop_polling(self) -> None:
-        self.is_asleep = False
-        poller = self.config.options.poller
-        for descriptor in poller.readables.intersection(self.dispatchers):  # not before the next round, or a delay
-            poller.unregister_readable(descriptor)
-        self.dispatchers = {}
 
     def note(self, what: str, level: int = logging.INFO) -> None:
         """Write what happened to the child to the log and the history."""
@@ -303,8 +225,6 @@ class Process(Subprocess):
         """Do what is due: become RUNNING after the first heartbeat, start, or kill a child that does not stop."""
         if self.state == ProcessStates.STARTING and self._has_beaten():
             self.change_state(ProcessStates.RUNNING)
-        elif self.is_asleep and self._is_told_to_reload:
-            self.wake()  # it may have been told when it was about to end
         elif self.config.options.mood == SupervisorStates.RUNNING and time.monotonic() >= self._due_to_start():
             self.spawn()
         elif self.state == ProcessStates.STOPPING and time.monotonic() >= self._kill_at:
@@ -318,17 +238,10 @@ class Process(Subprocess):
             return max(LOOK_FOR_FIRST_BEAT_SECONDS, (now - self._spawned_at) / 4)
         if self.state == ProcessStates.STOPPING:
             return max(0.0, self._kill_at - now)
-        if self.is_asleep and self._wakes_from > now:
-            return self._wakes_from - now
         return max(0.0, self._due_to_start() - now)
 
     def kill(self, sig: int) -> str | None:
         """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
-        if self.is_asleep:
-            self._stop_polling()
-            self.change_state(ProcessStates.STOPPED)
-            self.note(f"{self.config.child_name} stopped, in its sleep")
-            return None
         reason: str | None = super().kill(sig)
         self._kill_at = time.monotonic() + STOP_SECONDS
         if sig == signal.SIGKILL:
@@ -349,7 +262,7 @@ class Process(Subprocess):
 
     def limit(self, limit_seconds: float, watched_since: float) -> float:
         """The monotonic second after which its silence is too long, unless it beats until then."""
-        if self.state not in _ALIVE or self._silent or self.is_asleep:
+        if self.state not in _ALIVE or self._silent:
             return NEVER
         rests: int = self.config.options.heartbeats.rest_seconds(self.slot)
         return max(self._last_beat() + rests, self._spawned_at, watched_since) + limit_seconds
@@ -395,7 +308,6 @@ class Process(Subprocess):
             started_timestamp_seconds=self.laststart,
             restarts=dict(self.restarts),
             last_exit=self.last_exit,
-            asleep=self.is_asleep,
         )
 
     def _due_to_start(self) -> float:

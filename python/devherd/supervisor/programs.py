@@ -49,11 +49,6 @@ class Program:
     """True if it reads the configuration, and reads it again at SIGHUP."""
     starts_programs: bool = False
     """True if it starts programs of the operator, which may leave processes behind."""
-    sleeps: Callable[[Settings], Path] | None = None
-    """The file that it writes before it ends with SLEEPS, until the next connection to its listening sockets.
-
-    It is started, too, if this file is gone. None: it never sleeps.
-    """
     hands_over: bool = False
     """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
@@ -198,10 +193,6 @@ def _nearest(path: Path) -> Path:
 
 def _serves_http(config: Config, _settings: Settings) -> bool:
     return bool(config.settings().listen_addresses)
-
-
-def _exporter_file(settings: Settings) -> Path:
-    return settings.served_file
 
 
 def _exporter_access(settings: Settings, _name: str) -> Access:
@@ -442,14 +433,7 @@ def _source(
 DEVHERD = Programs(
     children=(
         Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
-        Program(
-            group="exporter",
-            main=_exporter,
-            may=_exporter_access,
-            wanted=_serves_http,
-            reloads=True,
-            sleeps=_exporter_file,
-        ),
+        Program(group="exporter", main=_exporter, may=_exporter_access, wanted=_serves_http, reloads=True),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
