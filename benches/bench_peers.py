@@ -59,8 +59,6 @@ class Subject:
     node: str = "generic"
     config: dict[str, Any] | None = field(default_factory=lambda: _simulated(1))
     types: int = 1
-    kept: bool = True
-    """The start that is measured has the configuration of an earlier one."""
     rests: bool = True
     """Calls, memory and rest are measured, too."""
     rounds: int = ROUNDS
@@ -89,13 +87,7 @@ class Subject:
                 await process.wait()
 
     async def _devherd(self, herd: Testbed, kubelet: GoKubelet, *, last: bool) -> None:
-        state = f"--state-dir={herd.directory}/state"
-        if self.kept:
-            await herd.start_herd(state)
-            await kubelet.lists(self.types)
-            await herd.stop_herd()
-            kubelet.devices.clear()
-        began = await herd.start_herd(state)
+        began = await herd.start_herd()
         assert herd.herd is not None
         await self._started(herd.herd.pid, began, kubelet, last=last)
 
@@ -125,9 +117,7 @@ async def main() -> None:
     one, go = Subject("devherd", start_aim="<= 220 ms"), Subject("Go, bare grpc-go", _go)
     alone = [one, Subject("Python, bare grpcio", _bare(1)), go]
     starts = [
-        Subject("devherd, first start", kept=False, rests=False),
         Subject(f"devherd, {TYPES} types", None, "fpga-8", None, TYPES, rests=False, start_aim="<= 520 ms"),
-        Subject(f"devherd, {TYPES} types, first start", None, "fpga-8", None, TYPES, kept=False, rests=False),
     ]
     await _in_turn([*alone, *starts])
     headline(f"beside peers, one resource; load {os.getloadavg()[0]:.1f}")

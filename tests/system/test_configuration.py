@@ -1,7 +1,6 @@
 """Who reads the configuration, when, and what stays in force while the file is bad."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -241,50 +240,3 @@ async def test_without_an_address_there_is_no_exporter_and_a_reload_brings_and_e
     await supervisorctl(testbed, "reload")
     await no_fault_without()
     assert await get(testbed, "/readyz") == (0, "")
-
-
-@pytest_asyncio.fixture
-async def kept(directory):
-    """A herd that has run and kept its configuration, and the file of that; `--state-dir` names its directory."""
-    testbed = Testbed(directory, preset("generic"), A)
-    file = directory / "state/config.json"
-    await testbed.kubelet.start()
-    try:
-        await testbed.start_herd(f"--state-dir={file.parent}")
-        await testbed.kubelet.until_allocatable("example.com/a", 1)
-        await testbed.stop_herd()
-        yield testbed, file
-    finally:
-        await testbed.stop_herd()
-        await testbed.kubelet.stop(clean=True)
-
-
-async def test_a_start_serves_the_kept_configuration_at_once_and_validates_it_afterwards(kept):
-    """The kept one is exchanged here for another: nobody but the validation that follows can find that."""
-    testbed, file = kept
-    mine = file.read_text()
-    content = json.loads(mine)
-    file.write_text(json.dumps({**content, "config": content["config"].replace("example.com/a", "example.com/kept")}))
-
-    await testbed.start_herd(f"--state-dir={file.parent}")
-    await testbed.kubelet.until_allocatable("example.com/kept", 1)
-    await testbed.until(lambda: file.read_text() == mine, "the validated one is kept")
-    await testbed.kubelet.until_allocatable("example.com/kept", 0)
-    await testbed.kubelet.until_allocatable("example.com/a", 1)
-
-
-async def test_a_kept_configuration_that_is_refused_later_stays_in_force_and_is_not_taken_again(kept):
-    testbed, file = kept
-    bad = '{"simulated": "no list"}'
-    testbed.settings.config_path.write_text(bad)
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, "files": {str(testbed.settings.config_path): bad}}))
-
-    await testbed.start_herd(f"--state-dir={file.parent}")
-    await testbed.kubelet.until_allocatable("example.com/a", 1)
-    await testbed.until(lambda: "configuration not reloaded, the old one stays" in testbed.log, "it is refused")
-    assert not file.exists()
-    await testbed.stop_herd()
-
-    await testbed.start_herd(f"--state-dir={file.parent}")
-    assert await testbed.herd.wait() == 2

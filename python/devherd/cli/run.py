@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from devherd.cli.options import OPTIONS, given_options, plain_options, plugin_of, word_of
 from devherd.configurations import DEFAULT_LABEL
-from devherd.errors import DevherdError, UsageError
+from devherd.errors import UsageError
 from devherd.lean_imports import PYDANTIC, lean_imports
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def start(given: Mapping[str, Any]) -> int:
     """The same, with the options by name."""
     with lean_imports():
         from devherd.config.chosen_file import CHOICE_OPTIONS
-        from devherd.config.kept import KeptConfig
         from devherd.settings import COMMON_OPTIONS
         from devherd.supervisor import run as supervisor
 
@@ -87,39 +86,26 @@ def start(given: Mapping[str, Any]) -> int:
         raise UsageError("`--configs` is another way than `--config`", "both are given", "leave one out")
 
     options = given_options(given, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
-    kept = KeptConfig(options, os.environ)
 
     def load(running: "Settings | None") -> "Resolved":
         with lean_imports(PYDANTIC):
             from devherd.config.loader import reload
             from devherd.config.resolution import resolve
 
-        try:
-            config = reload(running, os.environ, plugin_of) if running else _first(options)
-        except DevherdError:
-            kept.forget()
-            raise
-        if not running:
-            _refuse_no_directory(config)
-        resolved = resolve(config)
-        kept.keep(resolved)
-        return resolved
-
-    def take() -> "Resolved | None":
-        config = kept.take()
-        if config is not None:
-            _refuse_no_directory(config.common)
-        return config
+        if running:
+            return resolve(reload(running, os.environ, plugin_of))
+        config = _first(options)
+        _refuse_no_directory(config)
+        return resolve(config)
 
     return supervisor.run(
         load,
-        kept=take,
         takes_over=bool(given["take_over"]) or _is_set(_TAKE_OVER),
         restarts_for_driver=bool(given["restart_for_driver"]) or _is_set(_RESTART),
     )
 
 
-def _refuse_no_directory(config: "Config | Settings") -> None:
+def _refuse_no_directory(config: "Config") -> None:
     """Raise UsageError if the host root, or an existing kubelet path, is not a directory."""
     kubelet_dir = config.kubelet_dir if config.kubelet_dir.exists() else None
     for directory, option in ((config.host_root, "--host-root"), (kubelet_dir, "--kubelet-dir")):

@@ -97,22 +97,9 @@ def kept_label_file(options: Mapping[str, str | None], environ: Mapping[str, str
 
     Only options and variables can set its path: the value that it keeps chooses the configuration file.
     """
-    directory = _lasting(options, environ)
-    return None if directory is None else directory / "config-label.pb"
-
-
-def kept_config_file(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
-    """The file that keeps the configuration in force for the next start; None without a state directory.
-
-    Only options and variables can set its path: it is looked up before the configuration file is read.
-    """
-    directory = _lasting(options, environ)
-    return None if directory is None else directory / "config.json"
-
-
-def _lasting(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
     state_dir = options.get("state_dir") or environ.get("DEVHERD_STATE_DIR")
-    return lasting_directory(Path(state_dir) if state_dir else None, _run_dir(options, environ))
+    directory = lasting_directory(Path(state_dir) if state_dir else None, _run_dir(options, environ))
+    return None if directory is None else directory / "config-label.pb"
 
 
 def _run_dir(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path:

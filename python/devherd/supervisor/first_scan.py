@@ -1,7 +1,7 @@
 """The first scan, in a separate process: it reads the configuration and scans while the supervisor still imports.
 
 The supervisor gets the configuration over a pipe, takes its locks, and only then lets the first scan write the spool.
-A configuration that is not kept from an earlier start is read in a third process, while the scan imports what it needs.
+A third process reads the configuration, while the scan imports what it needs.
 While the supervisor waits for its locks, the first scan rehearses: it scans, writes nothing, and serves the result. An
 instance that cannot do its work fails here, before it is ready, while the other instance still serves.
 """
@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from devherd import log as logs
@@ -36,11 +35,6 @@ REHEARSAL = "rehearsal"
 """Name in the log of the process that rehearses serving."""
 _GO, _REHEARSE = b"g", b"r"
 _REHEARSED = b"."
-_READ, _KEPT = b"r", b"k"
-"""In front of the configuration: whether it was read and validated, or kept by an earlier start."""
-
-Kept = Callable[[], Config | None]
-"""Returns the configuration of an earlier start, which is not validated in this one; None if it cannot be used."""
 
 
 class FirstScan:
@@ -50,10 +44,8 @@ class FirstScan:
     a signal has requested the end.
     """
 
-    def __init__(self, load: Load, programs: "Programs", kept: Kept = lambda: None) -> None:
+    def __init__(self, load: Load, programs: "Programs") -> None:
         """Start the process."""
-        self.config_is_kept = False
-        """Whether the configuration is that of an earlier start, which has not been validated in this one."""
         answers, answer = os.pipe()
         order, self._orders = os.pipe()
         parent = os.getpid()
@@ -62,7 +54,7 @@ class FirstScan:
             if self._pid == 0:
                 os.close(answers)
                 os.close(self._orders)
-                _run((kept, load), programs, os.fdopen(answer, "wb"), order, parent)
+                _run(load, programs, os.fdopen(answer, "wb"), order, parent)
         os.close(answer)
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
@@ -71,10 +63,7 @@ class FirstScan:
         """Wait for the configuration; None if it is invalid, which the process has logged."""
         signals.wait_for(self._answers)
         line = self._answers.readline()
-        if not line.endswith(b"\n"):
-            return None
-        self.config_is_kept = line.startswith(_KEPT)
-        return from_json(line[len(_KEPT) :])
+        return from_json(line) if line.endswith(b"\n") else None
 
     def rehearse(self) -> None:
         """Start the rehearsal, which needs no locks; `rehearsed` waits for its end."""
@@ -124,33 +113,26 @@ class FirstScan:
         os.close(self._orders)
 
 
-def _run(configs: tuple[Kept, Load], programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
-    kept, load = configs
+def _run(load: Load, programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
     code = fork.CRASHED
     try:
         os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
         fork.reset_signals()
         fork.die_with(parent)
-        config = kept()
-        if config is not None:
-            _answer(answer, _KEPT, as_json(config))
-        else:
-            reader = _Reader(load)
-            programs.preload_scan()
-            read = reader.config()
-            _answer(answer, _READ, read)
-            config = from_json(read)
+        reader = _Reader(load)
+        programs.preload_scan()  # while the supervisor still imports
+        read = reader.config()
+        _answer(answer, read + b"\n")
+        config = from_json(read)
         settings = config.settings()
         entitle("first scan", settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
-        programs.preload_scan()  # while the supervisor still imports
         work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
         while given := os.read(order, 1):
             work[given](config)
             if given == _GO:
                 break
-            answer.write(_REHEARSED)
-            answer.flush()
+            _answer(answer, _REHEARSED)
         code = 0
     except DevherdError as error:
         logs.fail(error)
@@ -165,8 +147,8 @@ def _run(configs: tuple[Kept, Load], programs: "Programs", answer: BinaryIO, ord
         fork.end(code)
 
 
-def _answer(answer: BinaryIO, state: bytes, config: bytes) -> None:
-    answer.write(state + config + b"\n")
+def _answer(answer: BinaryIO, content: bytes) -> None:
+    answer.write(content)
     answer.flush()
 
 

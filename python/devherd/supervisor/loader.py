@@ -28,8 +28,6 @@ LIMIT_SECONDS = 30.0
 LONGEST_COMPLAINT = 4096
 """Limit of a refusal in bytes: a pipe takes that many in one write."""
 _AGAIN_SECONDS = 30.0
-_VALIDATE_SECONDS = 2.0
-"""After the start: by then the resources are registered."""
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], Config]
@@ -42,7 +40,7 @@ class Loader:
     def __init__(self, load: Load, options: Any, config: Config, *, is_old: bool) -> None:
         """`options` are the supervisor's, `config` is the configuration in force.
 
-        `is_old`: it was read by an earlier start, or before this one stood by; it is read again soon.
+        `is_old`: it was read before this instance stood by, and may have been edited since.
         """
         self.config = config
         self.loaded: Callable[[], None] = lambda: None
@@ -65,8 +63,8 @@ class Loader:
         self._pid = 0
         self._complaints = -1
         self._kill_at = 0.0
-        self._counts = self._asked_again = self._validates = False
-        self._validate_at = time.monotonic() + _VALIDATE_SECONDS if is_old else float("inf")
+        self._counts = self._asked_again = False
+        self._is_old = is_old
         self._decides = self._decided = 0
         """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None
@@ -88,8 +86,8 @@ class Loader:
 
     @property
     def is_waiting(self) -> bool:
-        """True if `tend` is to be called each second: a label chooses the file, or something is to be done later."""
-        return self._watch is not None or bool(self._pid) or self._validate_at < float("inf")
+        """True if `tend` is to be called each second: a label chooses the file, or one is being read."""
+        return self._watch is not None or bool(self._pid)
 
     def tend(self, readers: Mapping[str, int]) -> None:
         """Called again and again. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
@@ -109,9 +107,8 @@ class Loader:
         elif self._again_at is not None and not self._pid and time.monotonic() >= self._again_at:
             log.info("the chosen configuration is not in force yet: reloading once more")
             self.request()
-        elif not self._pid and time.monotonic() >= self._validate_at:
+        elif self._is_old and not self._pid:
             self._start(counts=False)
-            self._validates = bool(self._pid)
         is_restarted = any(restarts > self._readers.get(name, 0) for name, restarts in readers.items())
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
@@ -146,12 +143,12 @@ class Loader:
             log.error("%s: %s", _NOT_RELOADED, complaint)
             self._try_again()
         self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
-        before, validates = self.config, self._validates
+        before = self.config
         is_good = code == 0 and self._take()
-        self._decided, self._validates = self._decides, False
+        self._decided = self._decides
         if self._counts and not is_good:
             self._count_failure()
-        if is_good and not (validates and self.config == before):
+        if is_good and (self._counts or self.config != before):
             self.loaded()
         if self._asked_again:
             self._asked_again = False
@@ -172,7 +169,7 @@ class Loader:
         return identity_of(path, follow_symlinks=True) if path else None
 
     def _start(self, *, counts: bool) -> None:
-        self._counts, self._decides, self._validate_at = counts, self.reloads, float("inf")
+        self._counts, self._decides, self._is_old = counts, self.reloads, False
         self._looked_at = self._version()
         try:
             complaints, complain_to = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

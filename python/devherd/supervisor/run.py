@@ -12,7 +12,7 @@ from devherd import _native
 from devherd.lean_imports import lean_imports
 from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.supervisor import signals
-from devherd.supervisor.first_scan import FirstScan, Kept
+from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs
 
@@ -24,23 +24,21 @@ def run(
     programs: Programs = DEVHERD,
     silence_limit_seconds: float = SILENCE_LIMIT_SECONDS,
     *,
-    kept: Kept = lambda: None,
     takes_over: bool = False,
     restarts_for_driver: bool = False,
 ) -> int:
     """Run the supervisor until SIGTERM or SIGINT; returns the exit code.
 
     `load` returns the configuration. It is called in other processes, at the start and for each reload; they log its
-    errors. `kept` returns the configuration of an earlier start, if that can be used at once; `load` is called later
-    then. If another instance holds the run directory or the kubelet directory, `takes_over` makes this one
-    stand by until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
+    errors. If another instance holds the run directory or the kubelet directory, `takes_over` makes this one stand by
+    until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
     `restarts_for_driver`: it ends, too, when NVIDIA's driver has become newer than this container's library.
     """
     signals.remember()
     sys.stdout.flush()  # a forked process would write the buffer once more
     gc.disable()
     _share()
-    with contextlib.closing(FirstScan(load, programs, kept)) as first_scan:
+    with contextlib.closing(FirstScan(load, programs)) as first_scan:
         with lean_imports():  # slow, in parallel to the first scan
             from devherd.supervisor.startup import prepare, remove_files_of_gone_resources  # noqa: PLC0415 - as above
 

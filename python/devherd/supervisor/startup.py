@@ -70,7 +70,7 @@ def prepare(
     stderr = Stderr()
     logger = output.configure_main_log(settings, stderr)
     options = Options(settings, programs, stderr, logger)
-    loader = Loader(load, options, config, is_old=first_scan.config_is_kept or standby.has_waited)
+    loader = Loader(load, options, config, is_old=standby.has_waited)
     return Herd(options, locks, loader, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
 
 
