@@ -3,11 +3,14 @@
 An error is one line on stderr, `devherd: <what> — <why> — <what to do>`, and an exit code.
 """
 
+import contextlib
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from devherd.cli import output
 from devherd.errors import DevherdError
+from devherd.lean_imports import lean_imports
 
 INTERRUPTED = 128 + 2  # the exit status that a shell reports for SIGINT
 BROKEN_PIPE = 128 + 13  # and for SIGPIPE
@@ -16,24 +19,27 @@ BROKEN_PIPE = 128 + 13  # and for SIGPIPE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` do not include the program's name."""
     output.prepare()
-    if arguments is None and sys.argv[1:2] == ["__complete"]:
+    words = sys.argv[1:] if arguments is None else arguments
+    is_supervisor = arguments is None and words[:1] == ["run"]
+    if arguments is None and words[:1] == ["__complete"]:
         from devherd.cli.completion import live
 
-        print(*live(*sys.argv[2:4]), sep="\n")
+        print(*live(*words[1:3]), sep="\n")
         return 0
-    if arguments is None and sys.argv[1:2] == ["run"]:
+    if is_supervisor:
         from devherd.supervisor import signals
 
         signals.remember()  # before all other imports: until then signals have their default action
+        gc.disable()  # imports leave little to collect; supervisor/run.py says when it begins
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            return _command(words, is_supervisor=is_supervisor)()
         finally:
             sys.stdout.flush()
     except DevherdError as error:
         if isinstance(error, output.OutputError):
             output.give_up()
-        if arguments is None and sys.argv[1:2] == ["run"]:
+        if is_supervisor:
             from devherd import log
 
             log.fail(error)
@@ -47,20 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run(words: Sequence[str]) -> int:
-    if words and words[0] == "run":
-        import gc
+def _command(words: Sequence[str], *, is_supervisor: bool) -> Callable[[], int]:
+    """The command that the words name. What the supervisor imports, its children share."""
+    with lean_imports() if is_supervisor else contextlib.nullcontext():
+        from devherd.cli import commands
 
-        from devherd.lean_imports import lean_imports
-
-        gc.disable()  # imports leave little to collect; supervisor/run.py says when it begins
-
-        with lean_imports():
-            from devherd.cli import run
-
-        options = run.options_of(words[1:])
-        if options is not None:
-            return run.start(options)
-    from devherd.cli.commands import run as run_command
-
-    return run_command(words)
+        return commands.parsed(words)

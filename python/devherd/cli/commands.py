@@ -10,9 +10,9 @@ import difflib
 import importlib
 import inspect
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from devherd.cli.options import COMMON_OPTIONS
 from devherd.cli.parser import OWN_KUBELET_DIR, Parser, add_common_options
@@ -211,28 +211,30 @@ OLD_NAMES = {
 """Commands under the names that they had, which scripts may still use."""
 
 
-def run(words: Sequence[str]) -> int:
-    """Run the command that the words name and return its exit code. Raises UsageError if they name none."""
+def parsed(words: Sequence[str]) -> Callable[[], int]:
+    """The command that the words name; it returns its exit code. Raises UsageError if they name none."""
     if not words:
         raise UsageError("no command given", f"the commands are {_listed()}", "see `devherd --help`")
     if words[0] == "help" and len(words) > 1:
         words = [*words[1:], "--help"]
     if words[0] in {"-h", "--help", "help"}:
-        print(_overview(), end="")
-        return 0
+        return partial(_print, _overview())
     if words[0] in {"-V", "--version", "version"}:
         from devherd.text import version_line
 
-        print(version_line())
-        return 0
+        return partial(_print, f"{version_line()}\n")
     if new := OLD_NAMES.get(words[0]):
         print(f"devherd: `{words[0]}` is now `devherd {' '.join(new)}`", file=sys.stderr)
         words = [*new, *words[1:]]
     name, rest = _command_in(words)
     if name in GROUPS:
-        print(_overview(f"{name} "), end="")
-        return 0
-    return _implementation(name).run(parser_of(name).parse_args(rest))
+        return partial(_print, _overview(f"{name} "))
+    return partial(_implementation(name).run, parser_of(name).parse_args(rest))
+
+
+def _print(text: str) -> int:
+    print(text, end="")
+    return 0
 
 
 def parser_of(name: str) -> Parser:
@@ -247,6 +249,8 @@ def parser_of(name: str) -> Parser:
 
 @dataclass(frozen=True, slots=True)
 class _Implementation:
+    """What the module of a command has for it."""
+
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     description: str | None
@@ -304,10 +308,8 @@ def _overview(prefix: str = "") -> str:
     return f"{usage}\n\ncommands:\n{lines}\n\nexample:\n  {example}\n"
 
 
-_USAGE = textwrap.dedent(
-    """\
-    usage: devherd [--version] [--help] COMMAND [OPTIONS]
-           devherd help COMMAND
+_USAGE = """\
+usage: devherd [--version] [--help] COMMAND [OPTIONS]
+       devherd help COMMAND
 
-    One supervisor for every FPGA, GPU and other device on a Kubernetes node."""
-)
+One supervisor for every FPGA, GPU and other device on a Kubernetes node."""

@@ -5,11 +5,9 @@ node label selects the configuration; changes of the label and of the file apply
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from devherd.cli.options import OPTIONS, given_options, plain_options, plugin_of, word_of
+from devherd.cli.options import given_options, plugin_of
 from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import UsageError
 from devherd.lean_imports import PYDANTIC, lean_imports
@@ -26,66 +24,47 @@ _TAKE_OVER, _RESTART = "DEVHERD_TAKE_OVER", "DEVHERD_RESTART_FOR_DRIVER"
 _VALUES = {"true": True, "false": False, "": False}
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    metavar: str | None
-    """None for an option without a value."""
-    text: str
-
-
-_OWN_OPTIONS = {
-    "take_over": _Option(
-        None,
-        "prepare everything, wait for the end of a running instance and take over, instead of ending with exit code 3;"
-        f" also {_TAKE_OVER}=true",
-    ),
-    "restart_for_driver": _Option(
-        None,
-        "in a container, end with exit code 0 when NVIDIA's driver has been newer than the container's library for a"
-        f" minute, so that a restart brings the new one; also {_RESTART}=true",
-    ),
-    "configs": _Option("DIR", "a directory of configurations, instead of --config (DEVHERD_CONFIGS)"),
-    "config_label": _Option(
-        "KEY", f"the node label whose value names one of them (DEVHERD_CONFIG_LABEL; default: {DEFAULT_LABEL})"
-    ),
-    "config_default": _Option(
-        "NAME",
-        "the configuration for nodes without the label (DEVHERD_CONFIG_DEFAULT; default: `default`, or the only one)",
-    ),
-}
-
-
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add the command's own options."""
-    for name, option in _OWN_OPTIONS.items():
-        if option.metavar is None:
-            parser.add_argument(word_of(name), action="store_true", help=option.text)
-        else:
-            parser.add_argument(word_of(name), metavar=option.metavar, help=option.text)
-
-
-def options_of(words: Sequence[str]) -> dict[str, Any] | None:
-    """The options that plain words give, by name; None for words that only argparse can judge."""
-    flags = [name for name, option in _OWN_OPTIONS.items() if option.metavar is None]
-    return plain_options(words, [name for name in (*OPTIONS, *_OWN_OPTIONS) if name not in flags], flags)
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="prepare everything, wait for the end of a running instance and take over, instead of ending with exit"
+        f" code 3; also {_TAKE_OVER}=true",
+    )
+    parser.add_argument(
+        "--restart-for-driver",
+        action="store_true",
+        help="in a container, end with exit code 0 when NVIDIA's driver has been newer than the container's library for"
+        f" a minute, so that a restart brings the new one; also {_RESTART}=true",
+    )
+    parser.add_argument(
+        "--configs", metavar="DIR", help="a directory of configurations, instead of --config (DEVHERD_CONFIGS)"
+    )
+    parser.add_argument(
+        "--config-label",
+        metavar="KEY",
+        help=f"the node label whose value names one of them (DEVHERD_CONFIG_LABEL; default: {DEFAULT_LABEL})",
+    )
+    parser.add_argument(
+        "--config-default",
+        metavar="NAME",
+        help="the configuration for nodes without the label (DEVHERD_CONFIG_DEFAULT; default: `default`, or the only"
+        " one)",
+    )
 
 
 def run(arguments: "argparse.Namespace") -> int:
     """Run the supervisor until it is stopped. Raises AlreadyRunningError and UsageError."""
-    return start(vars(arguments))
-
-
-def start(given: Mapping[str, Any]) -> int:
-    """The same, with the options by name."""
     with lean_imports():
         from devherd.config.chosen_file import CHOICE_OPTIONS
         from devherd.settings import COMMON_OPTIONS
         from devherd.supervisor import run as supervisor
 
-    if given["config"] and given["configs"]:
+    if arguments.config and arguments.configs:
         raise UsageError("`--configs` is another way than `--config`", "both are given", "leave one out")
 
-    options = given_options(given, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
+    options = given_options(vars(arguments), ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
 
     def load(running: "Settings | None") -> "Resolved":
         with lean_imports(PYDANTIC):
@@ -100,8 +79,8 @@ def start(given: Mapping[str, Any]) -> int:
 
     return supervisor.run(
         load,
-        takes_over=bool(given["take_over"]) or _is_set(_TAKE_OVER),
-        restarts_for_driver=bool(given["restart_for_driver"]) or _is_set(_RESTART),
+        takes_over=arguments.take_over or _is_set(_TAKE_OVER),
+        restarts_for_driver=arguments.restart_for_driver or _is_set(_RESTART),
     )
 
 
