@@ -63,9 +63,13 @@ chart: ## package the Helm chart into dist/, with files in place of its links
 	  --file '$(CHARTS)/devherd-$(CHART_VERSION).tgz' --directory deploy/helm $$(cd deploy/helm && find -L devherd -type f | LC_ALL=C sort)
 	@echo "the chart is $(CHARTS)/devherd-$(CHART_VERSION).tgz"
 
-proto: $(INSTALLED) ## generate the protobuf modules from proto/
+proto: $(INSTALLED) ## generate the protobuf modules and types from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
+	@mkdir -p target
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto --descriptor_set_out=target/messages.pb proto/devices.proto proto/spool.proto proto/deviceplugin_v1beta1.proto
+	@cargo run --quiet --locked --manifest-path rust/generate/Cargo.toml --target-dir target -- rust/src/spool/messages < target/messages.pb
+	@rustfmt --edition 2024 --config-path rustfmt.toml rust/src/spool/messages/*.rs
 
 models: $(INSTALLED) ## generate what follows from the models of the configuration, by python/generate.py
 	@$(BIN)/python python/generate.py .

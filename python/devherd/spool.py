@@ -91,17 +91,6 @@ def encoded(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def field(number: int, content: bytes) -> bytes:
-    """A message as a field of another one, by the encoding of protocol buffers: tag, length and content."""
-    prefix = bytearray()
-    for value in (number << 3 | 2, len(content)):
-        while value > 0x7F:
-            prefix.append(value & 0x7F | 0x80)
-            value >>= 7  # noqa: PLW2901 - the rest of it
-        prefix.append(value)
-    return bytes(prefix) + content
-
-
 def update(path: Path, content: bytes) -> bool:
     """Replace a file, unless it has the same content; returns True if it changed. Raises OSError as `write`."""
     try:

@@ -69,6 +69,31 @@ class Offers(_message.Message):
 Global___Offers: _TypeAlias = Offers  # noqa: Y015
 
 @_typing.final
+class EncodedOffers(_message.Message):
+    """Offers, with offers that are encoded already: both read the same bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFERS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        offers: _abc.Iterable[_builtins.bytes] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offers", b"offers", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EncodedOffers: _TypeAlias = EncodedOffers  # noqa: Y015
+
+@_typing.final
 class Offer(_message.Message):
     """The devices that are advertised under one name."""
 

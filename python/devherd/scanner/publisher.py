@@ -205,7 +205,7 @@ class Publisher:
         is_intact = self._offers.is_intact()
         if is_intact and settled == self._settled:
             return
-        content = b"".join(spool.field(spool_pb2.Offers.OFFERS_FIELD_NUMBER, made.in_offer) for made in settled)
+        content = spool.encoded(spool_pb2.EncodedOffers(offers=[made.in_offer for made in settled]))
         if not is_intact or not self._offers.has(content):
             version = max(self._offers.version + 1, time.time_ns())
             self._offers.write(content, spool_pb2.Offers(version=version))

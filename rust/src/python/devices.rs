@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use prost::DecodeError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -339,19 +340,23 @@ impl Device {
         &self.0.distances
     }
 
-    fn in_inventory<'py>(&self, py: Python<'py>, more: &[u8]) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &spool::in_inventory(&self.0, more))
+    fn in_inventory<'py>(&self, py: Python<'py>, more: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        bytes(py, spool::in_inventory(&self.0, more))
     }
 
-    fn in_offer<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &spool::in_offer(&self.0, edits, more))
+    fn in_offer<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        bytes(py, spool::in_offer(&self.0, edits, more))
     }
 
-    fn in_resource<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &spool::in_resource(&self.0, edits, more))
+    fn in_resource<'py>(&self, py: Python<'py>, edits: &[u8], more: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        bytes(py, spool::in_resource(&self.0, edits, more))
     }
 
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }
+}
+
+fn bytes(py: Python<'_>, encoded: Result<Vec<u8>, DecodeError>) -> PyResult<Bound<'_, PyBytes>> {
+    encoded.map(|message| PyBytes::new(py, &message)).map_err(|error| PyValueError::new_err(error.to_string()))
 }
