@@ -106,7 +106,7 @@ def _herd(devices: int, replicas: int) -> Herd:
     counters = Counters(BY_THE_SCANNER)
     for device_id, device in listed(resource):
         counters.add(HEALTH_CHANGES, NAME, device_id, amount=len(device.reasons))
-    return Herd(resources=[resource], version=1, scanner_counters=list(counters))
+    return Herd(resources=[resource], version=1, scanner_counters=counters.series())
 
 
 if __name__ == "__main__":

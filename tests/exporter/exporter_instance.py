@@ -110,7 +110,7 @@ class Instance:
         counters = Counters(metrics, state.counters)
         counting(counters)
         del state.counters[:]
-        state.counters.extend(counters)
+        state.counters.extend(counters.series())
         spool.write(path, state)
 
     def put_scan(self, *problems, duration_seconds=0.004, timestamp_seconds=1_700_000_000.5, **times):

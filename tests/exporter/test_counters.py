@@ -16,7 +16,7 @@ def test_an_observation_falls_into_the_first_bucket_that_holds_it():
     counters = Counters([TIME])
     for seconds in (0.0, 0.1, 0.25, 1.0, 7.0):
         counters.observe(TIME, seconds)
-    (series,) = counters
+    (series,) = counters.series()
     assert list(series.buckets) == [2, 2, 1]
     assert series.total == pytest.approx(8.35)
 
@@ -32,11 +32,11 @@ def test_it_does_not_matter_how_often_the_process_was_replaced(events, replaced_
         one.add(CALLS, who, what, amount=amount)
     for who, what, amount in events[:replaced_at]:
         first.add(CALLS, who, what, amount=amount)
-    second = Counters([CALLS], [Series.FromString(series.SerializeToString()) for series in first])
+    second = Counters([CALLS], [Series.FromString(series.SerializeToString()) for series in first.series()])
     assert not second.changed
     for who, what, amount in events[replaced_at:]:
         second.add(CALLS, who, what, amount=amount)
-    assert list(one) == list(second)
+    assert one.series() == second.series()
 
 
 def test_what_another_version_counted_otherwise_is_begun_anew():
@@ -47,7 +47,7 @@ def test_what_another_version_counted_otherwise_is_begun_anew():
         Series(metric="gone", total=3),
         Series(metric="calls", labels=["a", "x"], total=3),
     ]
-    assert list(Counters([CALLS, TIME], kept)) == kept[3:]
+    assert Counters([CALLS, TIME], kept).series() == kept[3:]
 
 
 def test_series_of_what_is_gone_are_forgotten_and_others_stay():
@@ -57,4 +57,7 @@ def test_series_of_what_is_gone_are_forgotten_and_others_stay():
         counters.add(CALLS, who, "x")
     counters.observe(TIME, 1.0)
     counters.forget_others(CALLS, {("b", "x")})
-    assert [(series.metric, list(series.labels)) for series in counters] == [("calls", ["b", "x"]), ("time", [])]
+    assert [(series.metric, list(series.labels)) for series in counters.series()] == [
+        ("calls", ["b", "x"]),
+        ("time", []),
+    ]

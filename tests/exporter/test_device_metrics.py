@@ -351,6 +351,6 @@ def test_what_is_kept_from_scrape_to_scrape_is_what_would_be_made_from_nothing(s
         counters = Counters(BY_THE_SCANNER)
         for device_id, times in counted:
             counters.add(HEALTH_CHANGES, "a.b/x", device_id, amount=times)
-        herd = Herd(resources=offers, version=version, verdicts=verdicts, scanner_counters=list(counters))
+        herd = Herd(resources=offers, version=version, verdicts=verdicts, scanner_counters=counters.series())
         again = [*device_families(herd, holders, setting, kept), *counter_families(herd, setting, kept)]
         assert again == [*device_families(herd, holders, setting), *counter_families(herd, setting)]
