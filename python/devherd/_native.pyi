@@ -40,7 +40,6 @@ __all__ = [
     "device_list",
     "die_with_parent",
     "health_sources",
-    "make_immortal",
     "nvml_facts",
     "nvml_interface",
     "open_devices",
@@ -719,12 +718,6 @@ def adopt_orphans() -> None:
     """Makes this process the parent of what its children leave behind: it is the subreaper of prctl(2). OSError."""
 
 def die_with_parent(signal: int) -> None: ...
-def make_immortal(objects: list[object]) -> int:
-    """Has the interpreter count no more references to functions, their code, types, tuples and modules; how many.
-
-    Forked processes then go on sharing them. Nothing happens but on Python 3.12 and 3.13.
-    """
-
 def nvml_facts(driver_root: str | None, library: str | None) -> str:
     """What NVIDIA's library says, as JSON (rust/src/nvml/facts.rs). It may hang or crash, and is unloaded afterwards.
 

@@ -3,11 +3,11 @@
 Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); with `count.<name>` it says how
-many references a function has, and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`,
-`slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`,
-`subreaper`, `four-slots` (for heartbeats), `soon-quiet`, `soon-steady`, `sigterm-while-importing`,
-`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
+`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); as long as `keep.<name>` is
+there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone),
+`slow-scan`, `soon-over` (a hand-over), `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-quiet`,
+`soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and `sources` (two more programs) are for the
+supervisor itself.
 """
 
 import contextlib
@@ -125,19 +125,6 @@ def leave_an_orphan() -> None:
     os.wait()
 
 
-def count_references() -> None:
-    """Of a function that the supervisor has, too."""
-    print(f"references to a function: {sys.getrefcount(Child.beat)}", file=sys.stderr, flush=True)
-
-
-def do_at_first(ordered: Callable[[str], bool]) -> None:
-    """What is ordered for the child's start."""
-    if ordered("orphan"):
-        leave_an_orphan()
-    if ordered("count"):
-        count_references()
-
-
 def hand_over(child: Child) -> None:
     """From now on, the next instance's child is the one that counts."""
     print(f"{child.name} hands over", file=sys.stderr, flush=True)
@@ -159,7 +146,8 @@ def tiny_child(child: Child) -> int:
     signal.signal(YIELD, lambda *_: hand_over(child) if ordered("keep") else None)
     signal.signal(signal.SIGHUP, lambda *_: print("reloaded", file=sys.stderr, flush=True))
     take_reloads()
-    do_at_first(ordered)
+    if ordered("orphan"):
+        leave_an_orphan()
     if ordered("talk"):
         for _ in range(20_000):
             print(f"{'bla bla':>60}", file=sys.stderr)

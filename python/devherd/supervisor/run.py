@@ -8,7 +8,6 @@ import contextlib
 import gc
 import sys
 
-from devherd import _native
 from devherd.lean_imports import lean_imports
 from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.supervisor import signals
@@ -37,7 +36,7 @@ def run(
     signals.remember()
     sys.stdout.flush()  # a forked process would write the buffer once more
     gc.disable()
-    _share()
+    gc.freeze()  # a collection would write to the pages that forked processes share
     with contextlib.closing(FirstScan(load, programs)) as first_scan:
         with lean_imports():  # slow, in parallel to the first scan
             from devherd.supervisor.startup import prepare, remove_files_of_gone_resources  # noqa: PLC0415 - as above
@@ -55,20 +54,10 @@ def run(
             takes_over=takes_over,
             restarts_for_driver=restarts_for_driver,
         )
-        _share()
+        gc.freeze()
         gc.enable()
         first_scan.wait(FIRST_SCAN_SECONDS)
         remove_files_of_gone_resources(config.settings())
     signals.end_if_asked()
     herd.live()
     return 0
-
-
-def _share() -> None:
-    """Have the processes that are forked from now on, and this one, share the pages of all objects made so far.
-
-    Reference counts would make each of them copy the pages of code that it runs, and a collection those of everything.
-    None runs before: each process would fill the holes that it leaves, in pages that are shared until then.
-    """
-    _native.make_immortal(gc.get_objects())
-    gc.freeze()

@@ -12,14 +12,12 @@
 //! listeners          the event sources that wake the scanner
 //! nvml               NVML, called in this process
 //! child_process      what a forked child applies to itself, and what it sees of others
-//! immortal           objects that are never freed
 //! ```
 
 mod child_process;
 mod container_edits;
 mod devices;
 mod health;
-mod immortal;
 mod listeners;
 mod nvml;
 mod preference;
@@ -45,8 +43,6 @@ mod _native {
     use super::devices::{Device, Fact, Finding, HostPath, Platform};
     #[pymodule_export]
     use super::health::{Look, Poller};
-    #[pymodule_export]
-    use super::immortal::make_immortal;
     #[pymodule_export]
     use super::listeners::{
         Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,
