@@ -2,10 +2,9 @@
 
 supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf its slower
 implementation; dataclasses, asyncio and gRPC a reader of source code, of which they call four functions; asyncio and
-hashlib load OpenSSL, prometheus-client a server and a client of its own, pydantic a search for plugins. While these
-are imported, a stand-in replaces each. It has the names that are used at import, and later those of the real module,
-for code that imports the module again and for code that holds the stand-in. The names are known for the versions that
-pyproject.toml permits. A TypedDict, of which pydantic has 87 for type checkers, is a plain dictionary.
+hashlib load OpenSSL, prometheus-client a server and a client of its own. While these are imported, a stand-in replaces
+each. It has the names that are used at import, and later those of the real module, for code that imports the module
+again and for code that holds the stand-in. The names are known for the versions that pyproject.toml permits.
 """
 
 import functools
@@ -130,13 +129,6 @@ PROMETHEUS: StandIns = {
     "wsgiref.simple_server": {"make_server": None, "WSGIRequestHandler": object, "WSGIServer": object},
 }
 """prometheus-client's server, its client for a push gateway, and metrics that are kept in their process."""
-PYDANTIC: StandIns = {
-    "fractions": {"Fraction": type("Fraction", (), {})},
-    "importlib.metadata": {"entry_points": lambda **_: ()},  # plugins
-    "secrets": {},
-    "zoneinfo": {"ZoneInfo": type("ZoneInfo", (), {}), "ZoneInfoNotFoundError": KeyError},
-}
-"""Types of values that the configuration has not, and plugins; none of them is among the checks of a configuration."""
 _KEPT = ("SSLSocket", *HERD["inspect"])
 """Names that stay in a stand-in: asyncio never gets such a socket, and these functions do what the real ones do."""
 _OPENSSL = "_hashlib"
@@ -158,13 +150,6 @@ class _StandIn(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-class _PlainDict(dict[str, Any]):
-    """In place of TypedDict: takes its options, and looks at no type."""
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        pass
-
-
 @contextmanager
 def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
     """Use stand-ins while modules are imported. Those that are already imported stay."""
@@ -175,14 +160,12 @@ def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
         package, _, attribute = name.rpartition(".")
         if package in sys.modules:
             setattr(sys.modules[package], attribute, sys.modules[name])
-    typed_dict, typing.TypedDict = typing.TypedDict, _PlainDict  # type: ignore[assignment]
     lacks_openssl = _OPENSSL not in sys.modules
     if lacks_openssl:
         sys.modules[_OPENSSL] = None  # type: ignore[assignment]  # so that its import fails
     try:
         yield
     finally:
-        typing.TypedDict = typed_dict
         if lacks_openssl:
             del sys.modules[_OPENSSL]
         for name in names:

@@ -136,35 +136,3 @@ def test_openssl_is_loaded_only_by_who_asks_for_it():
         print(asyncio.base_events.sslproto.SSLProtocol.__module__)
     """)
     assert said.split("\n") == ["False", "True", "asyncio.sslproto"]
-
-
-def test_a_configuration_is_read_without_what_its_checks_never_ask_for():
-    """Of pydantic: plugins and their search through all packages, types of values that no key has."""
-    said = python("""
-        import sys
-        from devherd.lean_imports import PYDANTIC, lean_imports
-        with lean_imports(PYDANTIC):
-            from devherd.config.errors import ConfigError
-            from devherd.config.loader import valid
-        print(not sys.modules.keys() & {"fractions", "importlib.metadata", "secrets", "zoneinfo"})
-        try:
-            valid("c", "scan: {period: soon}\\nvendors: {nvidia: {keep_open: 3}}")
-        except ConfigError as error:
-            print(*(error.errors[place].why.partition(": ")[0] for place in range(2)))
-        print(valid("c", "scan: {period: 7s}").scan.period)
-    """)
-    assert said.split("\n") == ["True", "scan.period vendors.nvidia.keep_open", "7.0"]
-
-
-def test_types_of_dictionaries_are_what_they_were_once_the_imports_are_over():
-    said = python("""
-        import typing
-        from devherd.lean_imports import lean_imports
-        with lean_imports():
-            class Lean(typing.TypedDict, total=False):
-                key: int
-        class Whole(typing.TypedDict, total=False):
-            key: int
-        print(Lean(key=1) == Whole(key=1), Lean.__annotations__, typing.is_typeddict(Lean), typing.is_typeddict(Whole))
-    """)
-    assert said == "True {'key': <class 'int'>} False True"

@@ -8,9 +8,11 @@ import os
 from typing import TYPE_CHECKING
 
 from devherd.cli.options import given_options, plugin_of
+from devherd.config.chosen_file import CHOICE_OPTIONS
 from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import UsageError
-from devherd.lean_imports import PYDANTIC, lean_imports
+from devherd.lean_imports import lean_imports
+from devherd.settings import COMMON_OPTIONS
 
 if TYPE_CHECKING:
     import argparse
@@ -57,8 +59,6 @@ def add_arguments(parser: "argparse.ArgumentParser") -> None:
 def run(arguments: "argparse.Namespace") -> int:
     """Run the supervisor until it is stopped. Raises AlreadyRunningError and UsageError."""
     with lean_imports():
-        from devherd.config.chosen_file import CHOICE_OPTIONS
-        from devherd.settings import COMMON_OPTIONS
         from devherd.supervisor import run as supervisor
 
     if arguments.config and arguments.configs:
@@ -67,9 +67,8 @@ def run(arguments: "argparse.Namespace") -> int:
     options = given_options(vars(arguments), ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
 
     def load(running: "Settings | None") -> "Resolved":
-        with lean_imports(PYDANTIC):
-            from devherd.config.loader import reload
-            from devherd.config.resolution import resolve
+        from devherd.config.loader import reload
+        from devherd.config.resolution import resolve
 
         if running:
             return resolve(reload(running, os.environ, plugin_of))
