@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import textwrap
 import pytest
 from command_line import COMMAND, devherd
 
-from devherd.cli.commands import COMMANDS, OLD_NAMES
+from devherd.cli.commands import COMMANDS
 from devherd.cli.options import COMMON_OPTIONS
 from devherd.text import version
 
@@ -52,24 +51,6 @@ def test_help_lists_every_command_with_what_it_does(words):
         "sim monitor",
     }
     assert "\nexample:\n" in outcome.stdout
-
-
-@pytest.mark.parametrize(("old", "new"), [(old, " ".join(new)) for old, new in OLD_NAMES.items()])
-def test_a_command_works_under_the_name_that_it_had_and_says_the_new_one(old, new, tmp_path):
-    """Scripts go on: output and exit code are the same."""
-    config = tmp_path / "config.yaml"
-    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
-    words = {
-        "check-config": [config],
-        "config-schema": [],
-        "import-config": ["/dev/null"],
-        "clean-nodes": ["--dry-run"],
-    }
-    before, now = devherd(old, *words[old]), devherd(*new.split(), *words[old])
-
-    assert before.code == now.code
-    assert re.sub(r"[0-9.]+ ms", "… ms", before.stdout) == re.sub(r"[0-9.]+ ms", "… ms", now.stdout)
-    assert before.stderr == f"devherd: `{old}` is now `devherd {new}`\n{now.stderr}"
 
 
 @pytest.mark.parametrize("word", ["--version", "-V", "version"])

@@ -80,7 +80,6 @@ def test_a_program_announces_how_long_it_may_be_silent():
         b'{"reason": "hot", "device": "GPU-0"}',
         b'{"reason": "hot", "device": {"slot": "3"}}',
         b'{"reason": "hot", "device": {"pci": 3}}',
-        b'{"reason": "hot", "device": {"pci": "0000:3b:00"}, "whom": {"pci": "0000:3b:00"}}',
         b'{"reason": "' + b"x" * 5000 + b'"}',
         b"[" * 4000,
     ],
@@ -100,23 +99,12 @@ def test_a_line_that_cannot_be_used_is_refused(line):
         ({"device": "GPU-0"}, "`device` is not an object with some of pci, uuid, device, card, vendor"),
         ({"device": {"slot": "3"}}, "`device` is not an object with some of pci, uuid, device, card, vendor"),
         ({"device": {"pci": 3}}, "values of `device` must be strings"),
-        ({"device": CARD, "whom": CARD}, "it has both `device` and `whom`, the old name of the same key"),
     ],
 )
 def test_a_refusal_names_the_key_that_is_wrong(line, why):
     """Operators read it in the log."""
     with pytest.raises(LineError, match=f"^{re.escape(why)}$"):
         report_of({**line, "reason": "hot"})
-
-
-def test_the_old_name_of_the_key_device_is_still_read():
-    """Programs written for it use `whom`."""
-    old = report_of({"whom": CARD, "reason": "hot"}, {"whom": CARD, "reason": "wet"}, {"complete": True})
-
-    assert old.findings == report_of({"device": CARD, "reason": "hot"}, {"device": CARD, "reason": "wet"}).findings
-    assert active(
-        report_of({"reason": "hot"}, {"whom": CARD, "reason": "wet"}, *[{"complete": True, "whom": CARD}] * 2)
-    ) == [("", "hot")]
 
 
 @pytest.mark.parametrize(

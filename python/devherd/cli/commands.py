@@ -9,7 +9,6 @@ import argparse
 import difflib
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -202,13 +201,6 @@ COMMANDS = {
 
 GROUPS = ("config", "sim")
 """The first words of commands of two words."""
-OLD_NAMES = {
-    "check-config": ("config", "check"),
-    "config-schema": ("config", "schema"),
-    "import-config": ("config", "import"),
-    "clean-nodes": ("labels", "--remove"),
-}
-"""Commands under the names that they had, which scripts may still use."""
 
 
 def parsed(words: Sequence[str]) -> Callable[[], int]:
@@ -223,9 +215,6 @@ def parsed(words: Sequence[str]) -> Callable[[], int]:
         from devherd.text import version_line
 
         return partial(_print, f"{version_line()}\n")
-    if new := OLD_NAMES.get(words[0]):
-        print(f"devherd: `{words[0]}` is now `devherd {' '.join(new)}`", file=sys.stderr)
-        words = [*new, *words[1:]]
     name, rest = _command_in(words)
     if name in GROUPS:
         return partial(_print, _overview(f"{name} "))

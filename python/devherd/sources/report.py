@@ -13,8 +13,6 @@ LONGEST_LINE = 4096
 MOST_FINDINGS = 1000
 LONGEST_DETAIL = 200
 _LONGEST_WORD = 64
-_TARGET_KEYS = ("device", "whom")
-"""The key of a line's target, and its old name."""
 _PARTS = {"pci": "pci_address", "uuid": "uuid", "device": "device", "card": "card", "vendor": "vendor"}
 _WORDS = {"reason", "complete", "failed", "hello", "alive"}
 """The keys of which a line has one."""
@@ -57,8 +55,7 @@ class Report:
         if "reason" in message:
             self._take_finding(message)
         elif message.get("complete") is True:
-            has_target = not message.keys().isdisjoint(_TARGET_KEYS)
-            self._complete(_target(message).SerializeToString() if has_target else None)
+            self._complete(_target(message).SerializeToString() if "device" in message else None)
         elif isinstance(message.get("hello"), Mapping):
             self._take_hello(message["hello"])
         elif message.get("alive") is not True:
@@ -173,14 +170,11 @@ def _object(line: bytes) -> Mapping[str, Any]:
 
 def _target(message: Mapping[str, Any]) -> health_pb2.Target:
     """The devices that a line is about; without a target, all of the source."""
-    given = [name for name in _TARGET_KEYS if name in message]
-    if len(given) > 1:
-        raise LineError("it has both `device` and `whom`, the old name of the same key")
-    parts = message[given[0]] if given else {}
+    parts = message.get("device", {})
     if not isinstance(parts, Mapping) or not parts.keys() <= _PARTS.keys():
-        raise LineError(f"`{given[0]}` is not an object with some of {', '.join(_PARTS)}")
+        raise LineError(f"`device` is not an object with some of {', '.join(_PARTS)}")
     if not all(isinstance(part, str) and part for part in parts.values()):
-        raise LineError(f"values of `{given[0]}` must be strings")
+        raise LineError("values of `device` must be strings")
     target = health_pb2.Target(**{_PARTS[name]: part for name, part in parts.items()})
     target.vendor = target.vendor.lower()
     target.card, target.pci_address = _as_in_sysfs(target.card), _as_in_sysfs(target.pci_address)
