@@ -10,9 +10,6 @@ from pathlib import Path
 from descriptors import none_for
 from exporter_instance import eventually
 
-from devherd.exporter.encryption import Encryption
-from devherd.exporter.listener import Listener, bind
-
 
 def ended(instance):
     """Whether the exporter has ended: its parent reaps it, and ends with it."""
@@ -191,22 +188,3 @@ def test_sigterm_ends_it_also_when_it_does_not_listen(make_instance):
             eventually(lambda instance=instance: ended(instance), "it ends")
 
             assert instance.process.returncode == 0
-
-
-def test_a_unix_socket_that_it_got_back_goes_with_it_also_before_it_is_served(tmp_path):
-    """As when an exporter that has just been woken is stopped."""
-    path = tmp_path / "http.sock"
-    address = f"unix:{path}"
-    listener = Listener(not_asked, Encryption())
-    listener.adopt({address: bind(address)})
-    listener.move_to([address])
-    assert path.is_socket()
-
-    listener.close()
-
-    assert not path.exists()
-
-
-async def not_asked(_request):
-    """A handler."""
-    raise AssertionError
