@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LIBRARIES = ("asyncio", "grpc")
@@ -40,6 +41,31 @@ def for_journal(lines: bytes) -> bytes:
             priority = b"" if number is None else b"<%d>" % number
         made.append(priority + (of_text["text"] if of_text else line))
     return b"".join(made)
+
+
+class Once:
+    """A complaint that is made again and again, and logged when it is new."""
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        """`tell` logs it: `warning` or `error` of a logger."""
+        self._tell = tell
+        self._last: object = None
+
+    @property
+    def lasts(self) -> bool:
+        """True if there is a complaint that is not over."""
+        return self._last is not None
+
+    def complain(self, text: str, *arguments: object, about: object = None) -> None:
+        """Log the text unless it is that of the last complaint. With `about`, that is compared and not the text."""
+        complaint = text % arguments if about is None else about
+        if complaint != self._last:
+            self._tell(text, *arguments)
+        self._last = complaint
+
+    def over(self) -> None:
+        """The next complaint is a new one."""
+        self._last = None
 
 
 class _Journal:

@@ -13,12 +13,27 @@ from instance import until
 from not_tested import not_tested
 from supervisor.loggers import LevelsByName, LogRecord
 
-from devherd.log import for_journal
+from devherd.log import Once, for_journal
 from devherd.supervisor.output import LOG_BYTES, LogFile, Stderr
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
 
 FIRST = "resource:example.com_first"
+
+
+def test_a_complaint_is_logged_once_until_it_changes_or_is_over():
+    """A child that tries again each second would fill the log; what is compared may be less than the text."""
+    logged = []
+    complaint = Once(lambda text, *arguments: logged.append(text % arguments))
+    for why in ("full", "full", "read-only", "full"):
+        complaint.complain("cannot write: %s", why)
+    assert complaint.lasts
+    complaint.over()
+    assert not complaint.lasts
+    complaint.complain("cannot write: %s", "full")
+    complaint.complain("cannot write %s", "a", about="full")
+    complaint.complain("cannot write %s", "b", about="full")
+    assert [line.rpartition(" ")[2] for line in logged] == ["full", "read-only", "full", "full", "a"]
 
 
 def test_all_logs_are_on_the_supervisors_stderr_and_in_files(instance):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from devherd.config import sections
 from devherd.config.host import native_settings
 from devherd.config.web import Web
+from devherd.log import Once
 from devherd.reasons.registry import NVML
 from devherd.settings import Settings
 from devherd.spool import identity_of, replace
@@ -136,14 +137,12 @@ def read_resolved(path: Path) -> Config:
 
 def awaited_config(path: Path, beat: Callable[[], object]) -> Config:
     """The configuration in force. Waits while its file is missing: the supervisor restores it within a second."""
-    complaint = ""
+    complaint = Once(log.warning)
     while True:
         try:
             return read_resolved(path)
         except ResolvedFileError as error:
-            if str(error) != complaint:
-                log.warning("%s; waiting for it", error)
-            complaint = str(error)
+            complaint.complain("%s; waiting for it", error)
         beat()
         time.sleep(_WAIT_SECONDS)
 

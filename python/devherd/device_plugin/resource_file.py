@@ -11,6 +11,7 @@ from devherd import spool
 from devherd._native import DirectoryWatch
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.kubelet.registration import Broadcast
+from devherd.log import Once
 from devherd.proto import spool_pb2
 from devherd.spool import Identity, identity_of
 
@@ -26,7 +27,7 @@ class ResourceFile:
         self._key = key
         self._snapshot: Snapshot | None = None
         self._seen: Identity | None = None
-        self._complaint = ""
+        self._complaint = Once(log.warning)
 
     @property
     def is_loaded(self) -> bool:
@@ -68,7 +69,7 @@ class ResourceFile:
             self._complain(str(error))
         else:
             if spool.key_of(resource.name) == self._key:
-                self._complaint = ""
+                self._complaint.over()
                 self._put(Snapshot(resource))
             else:
                 self._complain(f"{self.path}: has resource {resource.name!r}, which belongs to another file")
@@ -89,10 +90,8 @@ class ResourceFile:
             self.changed.notify_all()
 
     def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            last = "waiting for it" if self._snapshot is None else "the last good one stays in force"
-            log.warning("%s; %s", complaint, last)
-        self._complaint = complaint
+        last = "waiting for it" if self._snapshot is None else "the last good one stays in force"
+        self._complaint.complain("%s; %s", complaint, last)
 
 
 class Watch:
@@ -122,7 +121,7 @@ class Watch:
         self._watched: set[Path] = set()
         """The files that are watched, and the directories without their entries."""
         self._watch = _open() if may_watch else None
-        self._complaint = ""
+        self._complaint = Once(log.warning)
 
     @property
     def is_blind(self) -> bool:
@@ -179,9 +178,8 @@ class Watch:
         except FileNotFoundError:
             return False
         except OSError as error:
-            if str(error) != self._complaint:
-                log.warning("cannot watch %s: %s; changes are found once a second", directory, error)
-            self._complaint = str(error)
+            text = "cannot watch %s: %s; changes are found once a second"
+            self._complaint.complain(text, directory, error, about=str(error))
             return False
         return True
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from devherd import counters, spool
 from devherd.counters import Counters
 from devherd.history import History
+from devherd.log import Once
 from devherd.proto import spool_pb2
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,7 @@ class State:
         self._streams: dict[object, int] = {}
         self._predecessor_lists = False
         self._is_frozen = False
-        self._complaint = ""
-        self._is_unwritten = False
+        self._complaint = Once(log.warning)
 
     @property
     def generation(self) -> int:
@@ -126,9 +126,9 @@ class State:
         if self._is_frozen:
             return
         is_kept = self.history.keep()
-        if self._is_unwritten or self.counters.changed or (restores and not self._path.exists()):
+        if self._complaint.lasts or self.counters.changed or (restores and not self._path.exists()):
             self._write()
-        if is_kept and not self._is_unwritten:
+        if is_kept and not self._complaint.lasts:
             self.news.clear()
 
     def _write(self) -> None:
@@ -139,10 +139,7 @@ class State:
         self._message.counters.extend(self.counters.series())
         try:
             spool.write(self._path, self._message)
-            self._complaint, self._is_unwritten = "", False
+            self._complaint.over()
             self.counters.changed = False
         except OSError as error:
-            self._is_unwritten = True
-            if str(error) != self._complaint:
-                log.warning("cannot write %s: %s", self._path, error.strerror or error)
-            self._complaint = str(error)
+            self._complaint.complain("cannot write %s: %s", self._path, error.strerror or error)

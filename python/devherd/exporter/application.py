@@ -22,6 +22,7 @@ from devherd.inventory import Allocations
 from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
 from devherd.lean_imports import PROMETHEUS, lean_imports
+from devherd.log import Once
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 
@@ -114,7 +115,7 @@ class Application:
         self._probing: Rendering[Answer] = Rendering()
         self._processes = Herd()
         """Those of the last look at liveness."""
-        self._complaint = ""
+        self._complaint = Once(log.warning)
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -137,9 +138,7 @@ class Application:
             answer = await self._page(request)
         except OSError as error:
             answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot read the state of devherd: {error}\n")
-            if str(error) != self._complaint:
-                log.warning("cannot answer %s: %s", request.path, error)
-            self._complaint = str(error)
+            self._complaint.complain("cannot answer %s: %s", request.path, error, about=str(error))
         return replace(answer, headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd.config.web import Tls
+from devherd.log import Once
 from devherd.spool import Identity, identity_of
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ class Encryption:
         self.context: ssl.SSLContext | None = None
         self._tls: Tls | None = None
         self._files: Files = {}
-        self._complaint = ""
+        self._complaint = Once(log.error)
+        self._why = ""
 
     @property
     def refusal(self) -> str:
         """The reason why configured TLS is not available; empty otherwise."""
-        return self._complaint if self.is_missing else ""
+        return self._why if self.is_missing else ""
 
     @property
     def is_missing(self) -> bool:
@@ -43,7 +45,8 @@ class Encryption:
 
     def use(self, tls: Tls | None) -> None:
         """Switch to other files; None turns TLS off."""
-        self._tls, self._files, self._complaint, self.context = tls, {}, "", None
+        self._tls, self._files, self._why, self.context = tls, {}, "", None
+        self._complaint.over()
         self.tend()
 
     def tend(self) -> None:
@@ -51,21 +54,18 @@ class Encryption:
         if self._tls is None:
             return
         files: Files = {file: identity_of(file, follow_symlinks=True) for file in self._tls.files()}
-        if files == self._files and self.context and not self._complaint:
+        if files == self._files and self.context and not self._why:
             return
         is_first, self._files = not self._files, files
         try:
             self.context = context_of(self._tls)
         except OSError as error:  # ssl.SSLError is one
-            reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            if reason != self._complaint:
-                stays = (
-                    "the old ones stay in use" if self.context else "nothing is served over TCP until they are right"
-                )
-                log.error("cannot use the certificates: %s; %s", reason, stays)
-            self._complaint = reason
+            self._why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            stays = "the old ones stay in use" if self.context else "nothing is served over TCP until they are right"
+            self._complaint.complain("cannot use the certificates: %s; %s", self._why, stays)
         else:
-            self._complaint = ""
+            self._why = ""
+            self._complaint.over()
             if not is_first:
                 log.info("serving with the new certificate %s", self._tls.cert_file)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from devherd.backoff import Backoff
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.server import HEAD_BYTES, Connections, Handler
+from devherd.log import Once
 from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
 
@@ -114,13 +115,13 @@ class _Unbound:
         self.retries = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
         self.retry_at = 0.0
         self.refusal, self.cure = "not tried yet", "wait for a moment"
+        self._complaint = Once(log.warning)
 
     def is_refused(self, error: OSError) -> None:
         """Record a failed attempt. Logs it only if the reason is new."""
-        refusal, cure = _why(error), _cure(error, self.address)
-        if refusal != self.refusal:
-            log.warning("cannot listen on %s: %s; trying again — %s", self.address, refusal, cure)
-        self.refusal, self.cure = refusal, cure
+        self.refusal, self.cure = _why(error), _cure(error, self.address)
+        text = "cannot listen on %s: %s; trying again — %s"
+        self._complaint.complain(text, self.address, self.refusal, self.cure)
         self.retry_at = time.monotonic() + self.retries.seconds()
 
 

@@ -14,6 +14,7 @@ from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.kubelet.pod_resources import PodResources
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.proto import spool_pb2
 
@@ -42,7 +43,7 @@ class Exporter:
         self._stopped = asyncio.Event()
         self._exit_code = 0
         self._written: list[spool_pb2.Address] | None = None
-        self._complaint = ""
+        self._complaint = Once(log.warning)
 
     async def run(self) -> int:
         """Serve until SIGTERM or SIGINT, or until a new sandbox is needed; returns the exit code.
@@ -70,7 +71,7 @@ class Exporter:
         looks_at = 0.0
         while True:
             self._child.beat()
-            if self._web is None or self._complaint:  # nothing is served before access control is loaded
+            if self._web is None or self._complaint.lasts:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()
@@ -99,11 +100,10 @@ class Exporter:
         try:
             config = read_resolved(self._child.settings.resolved_config_file)
         except ResolvedFileError as error:
-            if str(error) != self._complaint:
-                log.warning("%s; %s", error, "nothing is served" if self._web is None else "still serving as before")
-            self._complaint = str(error)
+            kept = "nothing is served" if self._web is None else "still serving as before"
+            self._complaint.complain("%s; %s", error, kept)
             return
-        self._complaint = ""
+        self._complaint.over()
         settings = config.settings()
         if not (
             all(map(self._child.may_read, config.web.directories()))

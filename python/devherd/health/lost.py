@@ -17,6 +17,7 @@ from pathlib import Path
 from devherd import spool
 from devherd._native import vendors
 from devherd.inventory import DeviceKey, Entry
+from devherd.log import Once
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, OPERATOR
 from devherd.text import duration, place
@@ -329,7 +330,7 @@ class LostFile:
         self._kept = kept
         self._machine = machine
         self._written: bytes | None = None
-        self._complaint = ""
+        self._complaint = Once(log.error)
 
     def read(self) -> health_pb2.Lost:
         """What is known: after a boot, from the copy."""
@@ -353,11 +354,9 @@ class LostFile:
         if self._kept is not None:
             try:
                 _put(self._kept, _content(message, self._machine), is_synced=True)
-                self._complaint = ""
+                self._complaint.over()
             except OSError as error:
-                if str(error) != self._complaint:
-                    log.error("cannot keep which devices are missed: %s; a boot will undo it", error)
-                self._complaint = str(error)
+                self._complaint.complain("cannot keep which devices are missed: %s; a boot will undo it", error)
         self._written = content
 
 

@@ -14,6 +14,7 @@ import grpc.aio
 from devherd import spool
 from devherd.inventory import Allocations
 from devherd.kubelet.pod_resources import ask_beside_the_heartbeat, list_pods, parse
+from devherd.log import Once
 from devherd.process import Child
 from devherd.proto import spool_pb2
 
@@ -34,18 +35,17 @@ def main(child: Child) -> int:
 
 async def _keep(file: Path, socket: Path) -> NoReturn:
     """Write the file for ever. It stays unchanged while the kubelet does not answer."""
-    complaint, written = "", None
+    complaint, written = Once(log.warning), None
     while True:
         try:
             message = message_of(parse(await list_pods(socket)))
             if message != written:
                 spool.write(file, message)
-            complaint, written = "", message
+            complaint.over()
+            written = message
         except (grpc.aio.AioRpcError, OSError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            if why != complaint:
-                log.warning("cannot ask %s which pods hold the devices that are gone: %s", socket, why)
-            complaint = str(why)
+            complaint.complain("cannot ask %s which pods hold the devices that are gone: %s", socket, why)
         await asyncio.sleep(ASK_SECONDS)
 
 

@@ -18,6 +18,7 @@ import grpc.aio
 
 from devherd.inventory import Allocations, Holder
 from devherd.kubelet.endpoint import target
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto.podresources_v1_pb2 import (
     AllocatableResourcesRequest,
@@ -49,7 +50,7 @@ class PodResources:
         self._lock = asyncio.Lock()
         self._answer: Allocations | None = None
         self._asked_at = float("-inf")
-        self._complaint = ""
+        self._complaint = Once(log.warning)
 
     async def allocations(self) -> Allocations | None:
         """Holders of every allocated device; None while the kubelet does not answer. Takes DEADLINE_SECONDS at most."""
@@ -61,21 +62,16 @@ class PodResources:
 
     async def _ask(self) -> Allocations | None:
         if not self._socket.exists():
-            self._complain(f"{self._socket} does not exist: which pod holds which device is unknown")
+            self._complaint.complain("%s does not exist: which pod holds which device is unknown", self._socket)
             return None
         try:
             answer = parse(await list_pods(self._socket))
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name}: {error.details()}"
-            self._complain(f"cannot ask {self._socket} which pod holds which device: {reason}")
+            self._complaint.complain("cannot ask %s which pod holds which device: %s", self._socket, reason)
             return None
-        self._complaint = ""
+        self._complaint.over()
         return answer
-
-    def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            log.warning("%s", complaint)
-        self._complaint = complaint
 
 
 async def ask_beside_the_heartbeat(child: Child, asking: Coroutine[None, None, int]) -> int:

@@ -26,6 +26,7 @@ from devherd.kubernetes.node_watch import NodeWatch
 from devherd.kubernetes.nvidia_pause import NvidiaPause
 from devherd.kubernetes.problems import Problems, forget_problem
 from devherd.kubernetes.reporter import Reporter
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class ApiServerClient:
         self._access = access
         self._api = Api(access, child.beat) if access else None
         self._history = History(child.settings.history_directory, child.name)
-        self._complaint = ""
+        self._complaint = Once(log.warning)
 
     def run(self) -> int:
         """Tend the parts until a new process is needed; returns the exit code."""
@@ -100,9 +101,7 @@ class ApiServerClient:
         try:
             part.tend()
         except OSError as error:
-            if str(error) != self._complaint:
-                log.warning("cannot read what to report: %s; trying again", error)
-            self._complaint = str(error)
+            self._complaint.complain("cannot read what to report: %s; trying again", error)
 
     def _watch(self, wanted: _Wanted) -> NodeWatch | None:
         """What follows the node, if a part needs that."""

@@ -24,6 +24,7 @@ from devherd.kubernetes import objects
 from devherd.kubernetes.api import Api, ApiError, Json
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
+from devherd.log import Once
 from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import identity_of
@@ -66,7 +67,7 @@ class Reporter:
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
         self._second_due_at = self._second_since = 0.0
-        self._complaint = ""
+        self._complaint = Once(log.warning)
         self._history_at = (reported.history_inode, reported.history_bytes) if reported.history_inode else None
         """How far what was read is dealt with."""
         since = time.time() - FIRST_NEWS_SECONDS
@@ -121,7 +122,7 @@ class Reporter:
             self._herd = None
             if self._settings.offers_file.exists():
                 self._forget_what_is_not_offered(herd)
-            self._complaint = ""
+            self._complaint.over()
             self._backoff.reset()
 
     def _forget_what_is_not_offered(self, herd: Herd) -> None:
@@ -256,10 +257,8 @@ class Reporter:
 
     def _complain(self, error: ApiError) -> None:
         self._due_at = time.monotonic() + self._backoff.seconds()
-        if str(error) != self._complaint:
-            cure = _CURES.get(error.status, "trying again")
-            log.warning("cannot report devices to the API server: %s; %s", error, cure)
-        self._complaint = str(error)
+        cure = _CURES.get(error.status, "trying again")
+        self._complaint.complain("cannot report devices to the API server: %s; %s", error, cure)
 
     def _keep(self) -> None:
         message = spool_pb2.Reported(

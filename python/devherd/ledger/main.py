@@ -22,6 +22,7 @@ from devherd.kubelet.pod_resources import ask_beside_the_heartbeat, list_pods, p
 from devherd.ledger.conflicts import HELD_ELSEWHERE, Conflict, conflicts, remembered
 from devherd.ledger.given import CHECKPOINT, Given, entries_of, given, names_of
 from devherd.ledger.processes import NotSeenError, Number, Opened, opened, own_nodes
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import devices_pb2, health_pb2, spool_pb2
 from devherd.reasons.registry import LEDGER
@@ -66,7 +67,7 @@ class Ledger:
         self._boot_id = boot_id
         self._supervisor = os.getppid()
         self._file = settings.ledger_file
-        self._complaint = ""
+        self._complaint = Once(log.warning)
         self._before: set[Conflict] = set()
         self._standing: set[Conflict] = set()
         self._given: dict[DeviceKey, Given] = {}
@@ -87,9 +88,10 @@ class Ledger:
             findings.failed = str(error)
         except grpc.aio.AioRpcError as error:
             findings.failed = f"{self._settings.pod_resources_socket}: {error.details()}"
-        if findings.failed and findings.failed != self._complaint:
-            log.warning("cannot see who holds which device: %s", findings.failed)
-        self._complaint = findings.failed
+        if findings.failed:
+            self._complaint.complain("cannot see who holds which device: %s", findings.failed)
+        else:
+            self._complaint.over()
         with suppress(OSError):  # written again with the next look; a full directory is said elsewhere
             spool.write(spool.path_of(self._settings.findings_directory, LEDGER), findings)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from devherd._native import Evidence
 from devherd.config.host import is_simulated
+from devherd.log import Once
 from devherd.proto import health_pb2
 from devherd.reasons.registry import GPU_RESET
 from devherd.sources.report import Report
@@ -56,7 +57,7 @@ class AmdKfd:
         self._slots: dict[int, str] = {}
         self._listeners = Listeners()
         self._look_at = self.spoke_at
-        self._refusal = ""
+        self._complaint = Once(log.warning)
 
     def listen(self, timeout: float) -> None:
         """Read events for at most `timeout` seconds."""
@@ -86,13 +87,12 @@ class AmdKfd:
         try:
             simulated = is_simulated(self._host_root)
             self._listeners = simulated_listeners(self._host_root) if simulated else open_listeners(self._device, slots)
-            self._slots, self._refusal = slots, ""
+            self._slots = slots
+            self._complaint.over()
             self._end_all()
         except OSError as error:
             why = error.strerror or str(error)
-            if why != self._refusal:
-                log.warning("resets of AMD GPUs are not received: %s: %s: %s", self._device, why, _CURE)
-            self._refusal = why
+            self._complaint.complain("resets of AMD GPUs are not received: %s: %s: %s", self._device, why, _CURE)
 
     def _end_all(self) -> None:
         """End all known resets: their ends came before this process started, or while no listener was open."""

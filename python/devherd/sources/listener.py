@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from devherd import spool
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import health_pb2
 from devherd.reasons.registry import AMD_KFD, MONITORS, temporary_directory
@@ -72,7 +73,7 @@ class Source:
         self._written: health_pb2.Findings | None = None
         self._written_at = 0.0
         self._left: Identity | None = None
-        self._is_unwritable = False
+        self._unwritable = Once(log.error)
 
     def run(self) -> int:
         """Run until the request or the permitted paths change. Returns the exit code that asks for a new process."""
@@ -114,12 +115,10 @@ class Source:
         try:
             spool.write(self._findings_file, dated)
         except OSError as error:
-            if not self._is_unwritable:
-                log.error("cannot write %s: %s; trying again", self._findings_file, error)
-            self._is_unwritable = True
+            self._unwritable.complain("cannot write %s: %s; trying again", self._findings_file, error)
         else:
             self._written, self._written_at, self._left = message, now, identity_of(self._findings_file)
-            self._is_unwritable = False
+            self._unwritable.over()
 
 
 def way_of(source: str, order: Order) -> Way:

@@ -14,6 +14,7 @@ from devherd import spool
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
+from devherd.log import Once
 from devherd.process import LIVELY_SECONDS, LOOK_PERIOD_SECONDS, YIELD
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox, signals
@@ -70,8 +71,8 @@ class Herd(Supervisor):
         self._is_handing_over = False
         self._started_timestamp = time.time()
         self._published: object = None
-        self._unwritable = False
-        self._unreachable = False
+        self._unwritable = Once(log.error)
+        self._unreachable = Once(log.error)
         self._is_full = self._is_blind = False
         self._refusal: DevherdError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
@@ -275,11 +276,10 @@ class Herd(Supervisor):
             control.write_conf(self._settings)
             self.options.openhttpservers(self)
         except (OSError, UsageError) as error:
-            if not self._unreachable:
-                log.error("%s was removed and cannot be created again yet: %s", self._settings.control_socket, error)
-            self._unreachable = True
+            text = "%s was removed and cannot be created again yet: %s"
+            self._unreachable.complain(text, self._settings.control_socket, error)
         else:
-            self._unreachable = False
+            self._unreachable.over()
             log.warning("%s was removed and has been created again", self._settings.control_socket)
 
     def _spool_has_changed(self) -> bool:
@@ -356,11 +356,9 @@ class Herd(Supervisor):
             spool.write(self._settings.children_file, children)
             spool.write(self._settings.instance_file, instance)
         except OSError as error:
-            if not self._unwritable:
-                log.error("cannot write in %s: %s", self._settings.run_dir, error)
-            self._unwritable = True
+            self._unwritable.complain("cannot write in %s: %s", self._settings.run_dir, error)
         else:
-            self._unwritable = False
+            self._unwritable.over()
             self._published = children, instance
 
     def _log_start(self) -> None:

@@ -68,7 +68,7 @@ class Loader:
         self._decides = self._decided = 0
         """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None
-        self._unwritable = False
+        self._unwritable = logs.Once(log.error)
 
     def outcome_of(self, request: int) -> str | None:
         """The reason why a request left the old configuration in force, empty if it did not; None while undecided."""
@@ -127,11 +127,10 @@ class Loader:
         try:
             write_resolved(self._settings.resolved_config_file, self.config)
         except OSError as error:
-            if not self._unwritable:
-                log.error("cannot write %s: %s; trying again", self._settings.resolved_config_file, error)
-            self._unwritable = True
+            text = "cannot write %s: %s; trying again"
+            self._unwritable.complain(text, self._settings.resolved_config_file, error)
         else:
-            self._unwritable = False
+            self._unwritable.over()
 
     def finish(self, _pid: int, status: int) -> None:
         """Handle the end of the process; called after it was reaped."""

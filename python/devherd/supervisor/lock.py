@@ -16,6 +16,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.errors import AlreadyRunningError, UsageError
+from devherd.log import Once
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor import signals
@@ -96,7 +97,7 @@ class KubeletDirectoryLock:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor: int | None = None
-        self._complaint: str | None = None
+        self._complaint = Once(log.warning)
 
     def hold(self) -> None:
         """Lock the directory that is now at the path, if it exists and is not locked yet; called repeatedly.
@@ -157,13 +158,11 @@ class KubeletDirectoryLock:
     def _keep(self, descriptor: int) -> None:
         self.release()
         self._descriptor = descriptor
-        self._complaint = None
+        self._complaint.over()
 
     def _complain(self, error: OSError) -> None:
-        if str(error) != self._complaint:
-            why = f"{self._directory}: {error.strerror or error}"
-            log.warning("cannot lock the kubelet directory, a second instance would go unnoticed: %s", why)
-        self._complaint = str(error)
+        why = f"{self._directory}: {error.strerror or error}"
+        self._complaint.complain("cannot lock the kubelet directory, a second instance would go unnoticed: %s", why)
 
 
 class Locks:

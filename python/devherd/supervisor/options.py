@@ -18,6 +18,7 @@ from devherd import _native
 from devherd.errors import UsageError
 from devherd.history import History
 from devherd.lean_imports import lean_imports
+from devherd.log import Once
 from devherd.process import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, signals
@@ -36,9 +37,8 @@ class SpoolWatch:
     """Notices created and removed spool files and sockets; without inotify they are only found once a second."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        self._directories = [str(directory) for directory in directories]
+        self._directories = {str(directory): Once(log.warning) for directory in directories}
         self._watch: _native.DirectoryWatch | None = None
-        self._complained_of: set[str] = set()
         self.changed = True
         try:
             self._watch = _native.DirectoryWatch()
@@ -53,17 +53,15 @@ class SpoolWatch:
         """Watch the directories now at the paths: they may have been removed and created again."""
         if self._watch is None:
             return
-        for directory in self._directories:
+        for directory, complaint in self._directories.items():
             try:
                 self._watch.add(directory)
             except FileNotFoundError:
                 pass  # it does not exist yet
             except OSError as error:
-                if directory not in self._complained_of:
-                    log.warning("cannot watch %s: %s; it is read at intervals", directory, error)
-                self._complained_of.add(directory)
+                complaint.complain("cannot watch %s: %s; it is read at intervals", directory, error)
             else:
-                self._complained_of.discard(directory)
+                complaint.over()
 
     def readable(self) -> bool:
         """Return True: always polled for reading."""

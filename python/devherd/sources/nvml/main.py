@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 from devherd import spool
 from devherd._native import DirectoryWatch, die_with_parent
 from devherd.backoff import Backoff
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OPERATOR
@@ -72,7 +73,7 @@ class Source:
         """Identity of the findings file as this process wrote it."""
         self._nodes = device_nodes()
         self._watch = _open_watch()
-        self._unwritable = False
+        self._unwritable = Once(log.error)
 
     def run(self) -> int:
         """Ask and watch when it is due; returns the exit code when another process is needed."""
@@ -190,11 +191,10 @@ class Source:
         try:
             write()
         except OSError as error:
-            if not self._unwritable:
-                log.error("cannot write NVML's answer: %s; the scan goes on with the last one", error)
-            self._unwritable = True
+            text = "cannot write NVML's answer: %s; the scan goes on with the last one"
+            self._unwritable.complain(text, error, about=error.errno)  # of one of two files
         else:
-            self._unwritable = False
+            self._unwritable.over()
 
     def _look_for_requests(self) -> None:
         try:

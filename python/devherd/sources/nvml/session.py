@@ -13,6 +13,7 @@ from devherd import spool
 from devherd._native import NvmlWatch, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, is_in_container
 from devherd.proto import health_pb2
 from devherd.sources.nvml.apart import Apart
@@ -332,7 +333,7 @@ class Watcher:
         self._needs_reopening = False
         self.apart: frozenset[str] = frozenset()
         """The GPUs that must not stay open, as of the last look: what follows an event of theirs is still received."""
-        self._logged: dict[str, str] = {}
+        self._complaints: dict[str, Once] = {}
         self.session: Session | None = None
         """The open session; None until NVML has answered the request."""
         self.failed = ""
@@ -422,6 +423,8 @@ class Watcher:
         self.failed = f"no GPU can be looked at: {why[0]}" if is_all_blind else ""
 
     def _log(self, gpu: str, trouble: str) -> None:
-        if trouble and self._logged.get(gpu) != trouble:
-            log.warning("GPU %s: not all of its health can be read: %s", gpu, trouble)
-        self._logged[gpu] = trouble
+        complaint = self._complaints.setdefault(gpu, Once(log.warning))
+        if trouble:
+            complaint.complain("GPU %s: not all of its health can be read: %s", gpu, trouble)
+        else:
+            complaint.over()
