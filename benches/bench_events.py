@@ -1,4 +1,4 @@
-"""Time from an event to the kubelet's list: each source that reports events, and 1 000 devices that fail at once.
+"""Time from an event to the kubelet's list: each source that reports events, and 1 024 devices that fail at once.
 
 Each GPU is a resource of its own, so that no list waits for the pause after the one before it. The floor is a plugin of
 one process that sends another list at a signal.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import bare_plugin
-from herds import small_testbed
+from herds import TYPES, small_testbed
 from measure import figure, headline, milliseconds, percentile, timing, use_byte_code
 
 from devherd.health.cordon import Cordons
@@ -23,14 +23,15 @@ from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import NodeSpec
 from devherd_sim.testbed import Testbed
 
-GPUS = 16
-ROUNDS = 13
-"""Failures of each GPU: 208 events per source."""
+GPUS = TYPES
+ROUNDS = 9
+"""Failures of each GPU: 216 events per source."""
 PAUSE_SECONDS = 0.3
 """A resource child rests for a quarter of a second between two lists."""
 HEALTH = {"poll": "250ms", "recover_after": 1, "flapping": False, "breaker": False}
 MANY = [f"example.com/many-{number}" for number in range(4)]
-OF_EACH = 250
+OF_EACH = 256
+"""1 024 devices in all: so many functions has the largest node."""
 REPEATS = 7
 
 Act = Callable[[Testbed, int], None]

@@ -8,7 +8,6 @@ each, since fewer have one scan, or none. The question to the kubelet, every fiv
 
 import asyncio
 import contextlib
-import re
 import shutil
 import signal
 import subprocess
@@ -20,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import bare_plugin
-from herds import small_testbed
+import system_calls
+from herds import EIGHT_CARDS, MANY_PORTS, MOST_CARDS, small_testbed
 from measure import figure, headline, use_byte_code
 from processes import cpu_seconds, wake_ups
 
-from devherd_sim.node.intel_fpga import AFU_IDS
-from devherd_sim.node.presets import preset
-from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
 SETTLE_SECONDS = 35.0
@@ -37,42 +34,26 @@ SLEEPER = "floor: Python that sleeps a second at a time"
 _SLEEP = [sys.executable, "-c", "import time\nwhile True: time.sleep(1)"]
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node, its devices, and the most that its herd is to take of a core."""
-
-    title: str
-    spec: NodeSpec
-    devices: int
-    aim: str
-
-
-NODES = (
-    Node("8 FPGA cards, one resource", NodeSpec(fpga=[FpgaSpec(cards=8, afu_ids=AFU_IDS[:1])]), 8, "<= 0.20%"),
-    Node("64 FPGA ports (preset fpga-dense: 32 cards of 2 ports)", preset("fpga-dense"), 64, "<= 0.25%"),
-    Node("1 024 FPGA cards", NodeSpec(fpga=[FpgaSpec(cards=1024)]), 1024, "<= 1.00%"),
-)
+REAL_HOST: dict[str, Any] = {"scan": {"period": f"{SCAN_SECONDS:.0f}s"}}
+"""As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
+NODES = ((EIGHT_CARDS, "<= 0.25%"), (MANY_PORTS, "<= 0.40%"), (MOST_CARDS, "<= 0.60%"))
+"""The nodes, and the most that a herd is to take of a core."""
 
 
 async def main(seconds: float) -> None:
     """Print the figures."""
     use_byte_code()
-    for node in NODES:
+    for node, aim in NODES:
         headline(f"{seconds:.0f} idle seconds: {node.title}")
         async with small_testbed(node.spec, REAL_HOST) as herd:
             with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as bare, _sleeper() as sleeper:
                 await herd.kubelet.events.wait("list", "example.com/bare")
                 await herd.start_herd()
-                there = lambda: _devices(herd) == node.devices  # noqa: B023, E731 - called before the next node
-                await herd.kubelet.events.until(there, within=30, what=f"{node.devices} devices")
+                await _until_offered(herd, node.devices)
                 await herd.child("exporter")
                 await asyncio.sleep(SETTLE_SECONDS)
                 pids = _processes(herd) | {BARE: bare.pid, SLEEPER: sleeper.pid}
-                _print(await _watch(pids, seconds), await _traced(pids, seconds), node.aim)
-
-
-REAL_HOST: dict[str, Any] = {"scan": {"period": f"{SCAN_SECONDS:.0f}s"}}
-"""As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
+                _print(await _watch(pids, seconds), await _traced(pids, seconds), aim)
 
 
 @contextlib.contextmanager
@@ -85,8 +66,12 @@ def _sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _devices(herd: Testbed) -> int:
-    return sum(herd.kubelet.allocatable(name) for name in herd.kubelet.resources() if name.startswith("fpga."))
+async def _until_offered(herd: Testbed, devices: int) -> None:
+    def are_offered() -> bool:
+        names = [name for name in herd.kubelet.resources() if name.startswith("fpga.")]
+        return sum(map(herd.kubelet.allocatable, names)) == devices
+
+    await herd.kubelet.events.until(are_offered, within=30, what=f"{devices} devices")
 
 
 def _processes(herd: Testbed) -> dict[str, int]:
@@ -129,12 +114,7 @@ async def _traced(pids: dict[str, int], seconds: float) -> dict[str, float] | No
         for tracer in tracers:
             tracer.send_signal(signal.SIGINT)
             await tracer.wait()
-        return {name: _total(summary.read_text()) / seconds for name, summary in summaries.items()}
-
-
-def _total(summary: str) -> int:
-    total = re.search(r"^100\.00\s+\S+\s+\d*\s+(\d+)\s+(?:\d+\s+)?total$", summary, re.MULTILINE)
-    return int(total[1]) if total else 0
+        return {name: system_calls.total(summary.read_text()) / seconds for name, summary in summaries.items()}
 
 
 def _print(rates: dict[str, Rate], calls: dict[str, float] | None, aim: str) -> None:

@@ -4,11 +4,11 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count, repeat
 from typing import get_args
 
+from herds import DEVICES
 from measure import figure, headline, median_seconds, milliseconds
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -29,7 +29,7 @@ PID = str(os.getpid())
 
 def main() -> None:
     """Print the figures."""
-    for title, devices, replicas in (("8 GPUs, 100 replicas each", 8, 100), ("10 000 devices", 10_000, 0)):
+    for title, devices, replicas in (("8 GPUs, 100 replicas each", 8, 100), (f"{DEVICES} devices", DEVICES, 0)):
         headline(f"/metrics of {title}, one of them Unhealthy")
         herd = _herd(devices, replicas)
         for setting in get_args(DeviceMetrics):
@@ -80,7 +80,8 @@ def _with_a_device_that_changes(herd: Herd) -> Iterator[Herd]:
     """The same devices as they are read again after one has become Unhealthy or Healthy."""
     versions = [bytes(_changed(herd, reasons).SerializeToString(deterministic=True)) for reasons in (["xid"], [])]
     for version in count(2):
-        yield replace(herd, resources=[spool_pb2.Offer.FromString(versions[version % 2])], version=version)
+        resource = spool_pb2.Offer.FromString(versions[version % 2])
+        yield Herd(resources=[resource], version=version, scanner_counters=herd.scanner_counters)
 
 
 def _changed(herd: Herd, reasons: list[str]) -> spool_pb2.Offer:

@@ -1,21 +1,23 @@
-"""One scan: of each vendor's cards, as many as a node may have, of 1000 generic paths, and of the node with everything.
+"""One scan: of 8 cards of each vendor and of many, of 1 024 FPGA functions, and of the node with everything.
 
-Time and system calls. The floor reads the same attributes, or looks at the same paths, and does nothing else.
+Time and system calls. The floor reads the same attributes, and does nothing else.
 """
 
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import herds
 import system_calls
+from herds import MOST_FUNCTIONS
 from measure import figure, headline, median_seconds, milliseconds
+from polled import polled
 
-from devherd._native import Poller, Scanner
+from devherd._native import Scanner
 from devherd.config.model import Config
 from devherd.config.vendors import Vendors
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -33,8 +35,8 @@ class Subject:
     numbers: Sequence[int]
     node: Callable[[int], NodeSpec]
     calls_aim: str = ""
-    peer: Mapping[int, float] = field(default_factory=dict)
-    """Milliseconds of the vendor's plugin by number of cards, as published for another machine with 2 cores."""
+    peer: float | None = None
+    """Milliseconds of the vendor's plugin with 8 cards, as published for another machine with 2 cores."""
 
 
 def _section(name: str) -> Callable[[int], NodeSpec]:
@@ -50,23 +52,15 @@ def _nvidia(gpus: int) -> NodeSpec:
 
 
 SUBJECTS = (
-    Subject("FPGA cards (DFL, mode af)", "intel_fpga", (1, 8, 32), _fpga, "<= 60", {1: 0.63, 8: 4.9, 32: 20}),
+    Subject("FPGA cards (DFL, mode af)", "intel_fpga", (8, 128), _fpga, "<= 60", peer=4.9),
     Subject("NVIDIA GPUs, 4 below each switch, without NVML", "nvidia", (8, 16), _nvidia, "<= 60"),
-    Subject("Intel GPUs", "intel_gpu", (1, 8, 64), _section("intel_gpu"), peer={1: 0.32, 8: 2.3, 64: 25.9}),
-    Subject("Xilinx FPGAs", "xilinx_fpga", (1, 8, 64), _section("xilinx_fpga")),
-    Subject("RDMA devices", "rdma", (1, 8, 32), _section("rdma")),
+    Subject("Intel GPUs", "intel_gpu", (8, 128), _section("intel_gpu"), peer=2.3),
+    Subject("Xilinx FPGAs", "xilinx_fpga", (8, 64), _section("xilinx_fpga")),
+    Subject("RDMA devices", "rdma", (8, 32), _section("rdma")),
 )
-MANY_CARDS = 1024
+REPEATS = 100
 RESCANS = 20
 FEW_AND_MORE_CARDS = (8, 16)
-PATHS = 1000
-AS_SHIPPED: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("fpga", (1, 8)),
-    ("intel_gpu", (1, 8, 64)),
-    ("rdma", (1, 8, 32)),
-    ("xilinx_fpga", (1, 8, 64)),
-)
-"""Sections of a node's spec, and numbers of cards."""
 # AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
 AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
 
@@ -81,29 +75,24 @@ def main() -> None:
     headline("scans of many FPGA cards")
     _first_scan_calls()
     with herds.directory() as memory:
-        _rescan(SimulatedNode.create(memory / "node", NodeSpec(fpga=[FpgaSpec(cards=MANY_CARDS)])).root)
+        _rescan(SimulatedNode.create(memory / "node", MOST_FUNCTIONS.spec).root)
     headline("scan of AMD GPUs (simulated tree on a disk file system)")
     for name in ("amd-8", "amd-8-cpx"):
         with tempfile.TemporaryDirectory() as directory:
             _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
     headline("first scan and each further one, CPU time, all vendors on (simulated tree in memory)")
-    for section, numbers in AS_SHIPPED:
-        for cards in numbers:
-            _as_shipped(section, cards)
-    headline(f"scan of {PATHS} generic paths (one glob, a file each)")
-    with tempfile.TemporaryDirectory() as directory:
-        _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root, "on a disk")
-    with herds.directory() as memory:
-        _time_generic(SimulatedNode.create(memory / "node", preset("generic")).root, "in memory, as /dev is")
+    for subject in SUBJECTS:
+        for number in subject.numbers:
+            _as_shipped(subject, number)
     headline("scan of the node with everything (simulated tree on a disk file system)")
     with tempfile.TemporaryDirectory() as directory:
         _everything(SimulatedNode.create(Path(directory) / "node", preset("everything")).root)
 
 
-def settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
-    """Settings of the scan core for a simulated node with one vendor, or without any."""
+def settings(vendor: str) -> str:
+    """Settings of the scan core for a simulated node with one vendor."""
     vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
-    config = Config.model_validate({"vendors": vendors, "generic": generic})
+    config = Config.model_validate({"vendors": vendors})
     return json.dumps(json.loads(config.native_json()) | {"simulated_host": True})
 
 
@@ -122,10 +111,10 @@ def _first_scan_calls() -> None:
             figure(f"one card more at a first scan, {named}", f"{(first[1] - first[0]) / (more - few):.1f}", "<= 60")
 
 
-def _as_shipped(section: str, cards: int) -> None:
+def _as_shipped(subject: Subject, number: int) -> None:
     """CPU time with every vendor on: the least of several first scans, and of the scans after the third."""
     with herds.directory() as memory:
-        root = SimulatedNode.create(memory / "node", _section(section)(cards)).root
+        root = SimulatedNode.create(memory / "node", subject.node(number)).root
         native_settings = Config(host_root=root).native_json()
         time.sleep(0.1)  # what has just been made is looked at again
         scanners = [Scanner(str(root), native_settings) for _ in range(RESCANS)]
@@ -137,7 +126,7 @@ def _as_shipped(section: str, cards: int) -> None:
         files = [path for path in sources if path.is_file()]
         floor = min(_cpu_seconds(lambda: [_read(path) for path in files]) for _ in range(RESCANS))
         against = f"{first / floor:.2f}x and {again / floor:.2f}x reading its {len(files)} attribute files in Python"
-        figure(f"{cards} of {section}", f"{milliseconds(first)}, {milliseconds(again)}", "", against)
+        figure(f"{number} {subject.vendor}", f"{milliseconds(first)}, {milliseconds(again)}", "", against)
 
 
 def _cpu_seconds(work: Callable[[], object]) -> float:
@@ -149,7 +138,7 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
 def _rescan(root: Path) -> None:
     """CPU time, the least of several: reads by other processes do not count."""
     scanner = Scanner(str(root), settings("intel_fpga"))
-    assert len(scanner.scan().devices) == MANY_CARDS
+    assert len(scanner.scan().devices) == MOST_FUNCTIONS.devices
     time.sleep(0.1)  # what has just been made is looked at again
     scanner.scan()
     spent = []
@@ -157,7 +146,8 @@ def _rescan(root: Path) -> None:
         begin = time.process_time()
         assert not scanner.scan().changed
         spent.append(time.process_time() - begin)
-    figure(f"{MANY_CARDS} cards that are as they were, in memory", milliseconds(min(spent)), "<= 50 ms of CPU")
+    name = f"{MOST_FUNCTIONS.title} that are as they were"
+    figure(name, milliseconds(min(spent)), "<= 50 ms of CPU", "in memory")
 
 
 def _amd(root: Path, name: str) -> None:
@@ -167,31 +157,13 @@ def _amd(root: Path, name: str) -> None:
     devices = len(scanner.scan().devices)
     first = time.perf_counter() - begin
     figure(f"{name}, {devices} devices, first scan", milliseconds(first))
-    figure(f"{name}, {devices} devices, each further scan", milliseconds(median_seconds(scanner.scan, 100)))
+    figure(f"{name}, {devices} devices, each further scan", milliseconds(median_seconds(scanner.scan, REPEATS)))
     calls = system_calls.of_scans(root, settings("amd"))
     if calls is not None:
         at_first, further = calls
         share = f"{at_first / AMD_PEER_SYSTEM_CALLS:.2f}x AMD's plugin's at start" if name == "amd-8-cpx" else ""
         figure(f"{name}, system calls of the first scan", f"{at_first}", "", share)
         figure(f"{name}, system calls of each further scan", f"{further:.0f}")
-
-
-def _time_generic(root: Path, where: str) -> None:
-    nodes = root / "dev/many"
-    nodes.mkdir()
-    for number in range(PATHS):
-        (nodes / f"d{number}").touch()
-    device = {"name": "example.com/many", "groups": [{"paths": [{"path": "/dev/many/d*"}]}]}
-    scanner = Scanner(str(root), settings(generic=[device]))
-    scan, poller = scanner.scan(), Poller(scanner)
-    poller.watch(scan, [])
-    assert len(scan.devices) == PATHS
-    took, floor = (
-        median_seconds(scanner.scan, 50),
-        median_seconds(lambda: [node.stat() for node in nodes.iterdir()], 50),
-    )
-    figure(f"scan, {where}", milliseconds(took), "", f"{took / floor:.2f}x listing and stat in Python")
-    figure(f"health poll, {where}", milliseconds(median_seconds(poller.poll, 50)))
 
 
 def _measure(subject: Subject, number: int, root: Path) -> None:
@@ -202,11 +174,11 @@ def _measure(subject: Subject, number: int, root: Path) -> None:
     assert len(scan.devices) == number, scan.problems
     files = sorted({root / path.lstrip("/") for device in scan.devices for path in device.sources.values()})
     attributes = [path for path in files if path.is_file()]
-    took = median_seconds(scanner.scan, 200)
-    floor = median_seconds(lambda: [_read(path) for path in attributes], 200)
+    took = median_seconds(scanner.scan, REPEATS)
+    floor = median_seconds(lambda: [_read(path) for path in attributes], REPEATS)
     against = f"{took / floor:.2f}x reading its {len(attributes)} attribute files in Python"
-    if peer := subject.peer.get(number):
-        against += f"; {took * 1000 / peer:.2f}x the Go plugin's {peer} ms on another machine"
+    if subject.peer and number == 8:
+        against += f"; {took * 1000 / subject.peer:.2f}x the Go plugin's {subject.peer} ms on another machine"
     figure(f"{number} {subject.vendor}", milliseconds(took), "", against)
     calls = system_calls.of_scans(root, native_settings)
     shown = "no strace" if calls is None else f"{calls[1] / number:.1f}"
@@ -216,14 +188,13 @@ def _measure(subject: Subject, number: int, root: Path) -> None:
 def _everything(root: Path) -> None:
     native_settings = Config(host_root=root).native_json()
     scanner = Scanner(str(root), native_settings)
-    scan, poller = scanner.scan(), Poller(scanner)
-    poller.watch(scan, [])
-    devices = len(scan.devices)
-    alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, 100) for vendor in Vendors.model_fields)
-    took = median_seconds(scanner.scan, 100)
+    devices = len(scanner.scan().devices)
+    alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, REPEATS) for vendor in Vendors.model_fields)
+    took = median_seconds(scanner.scan, REPEATS)
     against = f"{took / alone:.2f}x each vendor alone, summed"
     figure(f"{devices} devices of {len(Vendors.model_fields)} vendors", milliseconds(took), "", against)
-    figure("health poll", milliseconds(median_seconds(poller.poll, 100)))
+    poller, _ = polled(root, native_settings)
+    figure("health poll", milliseconds(median_seconds(poller.poll, REPEATS)))
     calls = system_calls.of_scans(root, native_settings)
     if calls is not None:
         figure("system calls of the first scan", f"{calls[0]}")

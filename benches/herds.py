@@ -1,4 +1,8 @@
-"""The herds that are measured, beside an embedded kubelet in the bench's own process or one in another program."""
+"""The nodes and herds that are measured, beside an embedded kubelet in the bench's own process or one in a program.
+
+The largest node has 24 resource types, 128 cards, 1 024 PCI functions and 4 096 device ids. Beyond that devherd works,
+and is slower.
+"""
 
 import asyncio
 import contextlib
@@ -9,20 +13,39 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.node.intel_fpga import AFU_IDS
 from devherd_sim.node.presets import preset
-from devherd_sim.node.spec import NodeSpec
+from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
-SIMULATED = [f"example.com/type-{number}" for number in range(14)]
-TYPES = 16
+SIMULATED = [f"example.com/type-{number}" for number in range(22)]
+TYPES = 24
 """The simulated ones and the two accelerator functions of the preset `fpga-8`."""
+DEVICES = 4096
+
+
+@dataclass(frozen=True)
+class FpgaNode:
+    """A node with FPGA cards, and the number of its devices."""
+
+    title: str
+    spec: NodeSpec
+    devices: int
+
+
+EIGHT_CARDS = FpgaNode("8 FPGA cards, one resource", NodeSpec(fpga=[FpgaSpec(cards=8, afu_ids=AFU_IDS[:1])]), 8)
+MANY_PORTS = FpgaNode("64 FPGA ports (32 cards)", preset("fpga-dense"), 64)
+MOST_CARDS = FpgaNode("128 FPGA cards", NodeSpec(fpga=[FpgaSpec(cards=128)]), 128)
+MOST_FUNCTIONS = FpgaNode("1 024 functions (128 FPGA cards)", NodeSpec(fpga=[FpgaSpec(cards=128, vfs=7)]), 896)
+"""A port in each of a card's seven virtual functions; the eighth function is the card's own."""
 
 _PATIENCE_SECONDS = 60.0
-_SIXTEEN_TYPES = {"simulated": [{"name": name, "count": 4} for name in SIMULATED]}
+_ALL_TYPES = {"simulated": [{"name": name, "count": 4} for name in SIMULATED]}
 
 
 @contextlib.contextmanager
@@ -94,12 +117,14 @@ class GoKubelet:
 async def beside_go_kubelet(
     spec: str | NodeSpec = "fpga-8", config: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Testbed, GoKubelet]]:
-    """A herd that is yet to be started, and a kubelet in a program of its own. Raises RuntimeError without Go."""
+    """A herd that is yet to be started, by default one of 24 types, and a kubelet in a program of its own.
+
+    Raises RuntimeError without Go.
+    """
     program = go_program("kubelet")
     with directory() as path:
-        made = Testbed(
-            path, preset(spec) if isinstance(spec, str) else spec, _SIXTEEN_TYPES if config is None else config
-        )
+        node = preset(spec) if isinstance(spec, str) else spec
+        made = Testbed(path, node, _ALL_TYPES if config is None else config)
         process = await asyncio.create_subprocess_exec(
             program, made.settings.kubelet_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -129,10 +154,10 @@ def go_program(name: str) -> Path:
 async def small_testbed(
     spec: str | NodeSpec = "fpga-8", config: dict[str, Any] | None = None
 ) -> AsyncIterator[Testbed]:
-    """A kubelet that runs and a herd that is yet to be started: by default one of 16 types."""
+    """A kubelet that runs and a herd that is yet to be started: by default one of 24 types."""
     with directory() as path:
         node = preset(spec) if isinstance(spec, str) else spec
-        made = Testbed(path, node, _SIXTEEN_TYPES if config is None else config)
+        made = Testbed(path, node, _ALL_TYPES if config is None else config)
         await made.kubelet.start()
         try:
             yield made

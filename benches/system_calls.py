@@ -7,7 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from devherd._native import Poller, Scanner
+from polled import polled
+
+from devherd._native import Scanner
 
 
 def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
@@ -15,35 +17,43 @@ def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
     strace = shutil.which("strace")
     if strace is None:
         return None
-    none, one, eleven = (_count(strace, [str(root), settings, str(scans), "0"]) for scans in (0, 1, 11))
+    none, one, eleven = (_count(strace, root, settings, "scan", scans) for scans in (0, 1, 11))
     return one - none, (eleven - one) / 10
 
 
-def of_polls(root: Path, settings: str, polls: int) -> dict[str, float] | None:
-    """How many each of so many regular polls makes after a first look at everything, by name; None without strace."""
+def of_polls(root: Path, settings: str, polls: int) -> float | None:
+    """System calls of each of so many regular polls after a first look at everything; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
-    first, later = (_counts(strace, [str(root), settings, "1", str(1 + more)]) for more in (0, polls))
-    return {name: (count - first.get(name, 0)) / polls for name, count in later.items()}
+    first, later = (_count(strace, root, settings, "poll", 1 + more) for more in (0, polls))
+    return (later - first) / polls
 
 
-def _count(strace: str, arguments: list[str]) -> int:
-    return _counts(strace, arguments)["total"]
-
-
-def _counts(strace: str, arguments: list[str]) -> dict[str, int]:
-    """Calls by name; `total` is their sum."""
+def _count(strace: str, root: Path, settings: str, what: str, times: int) -> int:
     with tempfile.NamedTemporaryFile("r") as summary:
-        subprocess.run([strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, *arguments], check=True)
-        lines = re.findall(r"^\s*[\d.]+\s+\S+\s+\S+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary.read(), re.MULTILINE)
-        return {name: int(count) for count, name in lines}
+        work = [sys.executable, __file__, str(root), settings, what, str(times)]
+        subprocess.run([strace, "-f", "-c", "-o", summary.name, *work], check=True)
+        return total(summary.read())
+
+
+def total(summary: str) -> int:
+    """The number of calls in a summary of strace; 0 where none was made."""
+    found = re.search(r"^100\.00\s+\S+\s+\d*\s+(\d+)\s+(?:\d+\s+)?total$", summary, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def main(root: Path, settings: str, what: str, times: int) -> None:
+    """Scan or poll so many times."""
+    if what == "scan":
+        scanner = Scanner(str(root), settings)
+        for _ in range(times):
+            scanner.scan()
+    else:
+        poller, _ = polled(root, settings)
+        for _ in range(times):
+            poller.poll_due()
 
 
 if __name__ == "__main__":
-    scanner = Scanner(sys.argv[1], sys.argv[2])
-    poller = Poller(scanner)
-    for _ in range(int(sys.argv[3])):
-        poller.watch(scanner.scan(), [])
-    for _ in range(int(sys.argv[4])):
-        poller.poll_due()
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
