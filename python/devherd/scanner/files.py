@@ -14,6 +14,7 @@ from devherd.health.policy import Earlier
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
+from devherd.log import Once
 from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.change_log import ChangeLog
@@ -66,7 +67,7 @@ class ScannerFiles:
         self._requests = SourceRequests(settings)
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
         self._reserve = Reserve(settings.reserve_file)
-        self._unwritable: str | None = None
+        self._unwritable = Once(log.error)
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
         self._summary_for: object = None
         """The scan that the summary is about."""
@@ -133,7 +134,7 @@ class ScannerFiles:
             return False
         finally:
             self._change_log.write()
-        self._unwritable = None
+        self._unwritable.over()
         return self._published_for is not None
 
     def _publish(self, *, looks: bool) -> None:
@@ -208,9 +209,7 @@ class ScannerFiles:
 
     def _log_unwritable(self, error: OSError) -> None:
         self._published_for = None
-        if str(error) != self._unwritable:
-            log.error("cannot write the spool: %s; the kubelet keeps the last lists; trying again", error)
-        self._unwritable = str(error)
+        self._unwritable.complain("cannot write the spool: %s; the kubelet keeps the last lists; trying again", error)
 
     def _write_summary(self, *, looks: bool) -> None:
         observer, scan, summary = self.observer, self.observer.last_scan, self._summary

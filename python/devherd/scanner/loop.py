@@ -11,6 +11,7 @@ import time
 
 from devherd.config.resolved import Config, ResolvedFileError, awaited_config, read_resolved
 from devherd.errors import DevherdError
+from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.scanner.files import ScannerFiles
 from devherd.scanner.host_events import HostChanges, HostEvents
@@ -66,7 +67,7 @@ class Loop:
         self._files = ScannerFiles(config, child.settings, child.beat)
         self._observer = self._files.observer
         self._is_ended = self._is_reload_asked = False
-        self._complaint = ""
+        self._refused_reload = Once(log.error)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_look = self._next_publication = now
         self._last_scan = now - EVENT_SCAN_SECONDS
@@ -208,13 +209,11 @@ class Loop:
         self._is_reload_asked = False
         try:
             self._use(read_resolved(self._child.settings.resolved_config_file))
-            self._complaint = ""
+            self._refused_reload.over()
         except (ResolvedFileError, DevherdError) as error:
             if isinstance(error, ResolvedFileError):  # removed, or no descriptor is left: the next round tries again
                 self._is_reload_asked = True
-            if str(error) != self._complaint:
-                log.error("configuration not reloaded, the old one stays: %s", error)
-            self._complaint = str(error)
+            self._refused_reload.complain("configuration not reloaded, the old one stays: %s", error)
 
     def _use(self, config: Config) -> None:
         self._observer.reconfigure(config)

@@ -12,6 +12,7 @@ from devherd.cdi import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.held import Seen
 from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.log import Once
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CDI, CDI_UNWRITABLE, OF_OPERATORS
@@ -175,7 +176,7 @@ class SourceRequests:
         findings = settings.findings_directory
         self._operators = (findings, *(findings / source for source in OF_OPERATORS))
         self._answers = (self._directory, settings.facts_directory)
-        self._failed = False
+        self._unwritable = Once(log.error)
 
     def publish(self, to_sources: Mapping[str, str]) -> None:
         """Write exactly these requests, by source. A failed write is tried again with the next call."""
@@ -189,8 +190,7 @@ class SourceRequests:
                 if file.name not in requests:
                     file.unlink(missing_ok=True)
         except OSError as error:
-            if not self._failed:
-                log.error("cannot write %s: %s; sources keep their last requests", self._directory, error)
-            self._failed = True
+            text = "cannot write %s: %s; sources keep their last requests"
+            self._unwritable.complain(text, self._directory, error, about=self._directory)
         else:
-            self._failed = False
+            self._unwritable.over()
