@@ -16,8 +16,8 @@ from measure import figure, headline, milliseconds, use_byte_code
 from polled import polled
 
 from devherd._native import health_sources
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd_sim.node.simulated_node import SimulatedNode
 
 POLLS = 60

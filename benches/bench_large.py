@@ -18,8 +18,7 @@ from processes import cpu_seconds
 
 from devherd import spool
 from devherd._native import Scanner
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.offers.device_plugin import resource_of
 from devherd.proto import spool_pb2

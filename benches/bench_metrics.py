@@ -16,7 +16,7 @@ from devherd.config.sections import DeviceMetrics
 from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, Counters
 from devherd.exporter import metrics
 from devherd.exporter.exposition import Family, Writer
-from devherd.exporter.usage import usage_of_process
+from devherd.exporter.metrics import usage_of_process
 from devherd.instance.read import Herd
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2

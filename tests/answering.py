@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from devherd._native import Device, Edits, Finding, Poller, Scan, Scanner
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.reasons.registry import MEANINGS
 from devherd.scanner.core import native_scanner, settled_looks
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tables import table
 
-from devherd.cli.reference import EXIT_CODES, Option, Reference, common_options, references
+from devherd.cli.completion import EXIT_CODES, Option, Reference, common_options, references
 
 _HEAD = """\
 # Commands

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from devherd.cli.reference import EXIT_CODES, Option, Reference, common_options, references
+from devherd.cli.completion import EXIT_CODES, Option, Reference, common_options, references
 
 _WIDEST = 60
 """Of a list of choices; longer ones are in the description."""

@@ -15,7 +15,7 @@ from command_line import devherd
 
 from devherd import spool
 from devherd.cli.commands import COMMANDS
-from devherd.cli.reference import EXIT_CODES, references
+from devherd.cli.completion import EXIT_CODES, references
 from devherd.errors import ExitCode
 from devherd.proto import spool_pb2
 from devherd.settings import Settings

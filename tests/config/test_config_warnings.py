@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from devherd._native import Scanner
 from devherd.config import checks
 from devherd.config.checks import conflicts, warnings_of
-from devherd.config.loader import load
+from devherd.config.loader import load, resolve
 from devherd.config.model import Config, Vendors
-from devherd.config.resolution import resolve
 from devherd.config.resolved import fits
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode

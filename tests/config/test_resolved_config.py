@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from devherd.config import resolved, sections
-from devherd.config.loader import load
+from devherd.config.loader import load, resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.resolved import ResolvedFileError, read_resolved, write_resolved
 from devherd.settings import Settings
 

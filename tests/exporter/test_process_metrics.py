@@ -11,7 +11,7 @@ import pytest
 from exporter_instance import eventually
 from not_tested import not_tested
 
-from devherd.exporter.usage import parsed_usage
+from devherd.exporter.metrics import parsed_usage
 from devherd.proto.spool_pb2 import Child
 
 BIG = """
@@ -93,7 +93,7 @@ def test_the_exporter_says_of_itself_what_every_program_does(instance):
 
 HIDDEN = """
 import os
-from devherd.exporter.usage import usage_of_process
+from devherd.exporter.metrics import usage_of_process
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 print(usage_of_process("1"), usage_of_process("self") is None)
 """

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from devherd import spool
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS
 from devherd.sources import amd_kfd

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.health.policy import FINE, Verdict
 from devherd.scanner.observer import Observer

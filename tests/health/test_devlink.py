@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.policy import FINE, Verdict
 from devherd.inventory import Entry
 from devherd.proto import spool_pb2

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.health.held import Now
 from devherd.health.policy import FINE, Verdict

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Verdict
 from devherd.scanner.host_events import HostChanges

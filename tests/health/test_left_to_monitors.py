@@ -3,8 +3,8 @@
 import pytest
 
 from devherd import spool
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
 from devherd.scanner.observer import Observer
 from devherd_sim.node.presets import preset

@@ -19,8 +19,8 @@ from descriptors import descriptors
 from not_tested import not_tested
 
 from devherd import spool
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, xpumd_pb2
 from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse, NICState, NICStateResponse
 from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health import host
 from devherd.scanner.observer import Observer
 from devherd_sim.node.nvidia_faults import MpsDaemon

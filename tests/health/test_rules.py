@@ -7,8 +7,8 @@ import pytest
 from health.meanings import finding, registered
 
 from devherd._native import Device, Fact
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Policy, Rules, Verdict
 from devherd.inventory import Entry, Inventory

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from devherd._native import Device, Evidence, Fact, Finding
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.policy import Rules
 from devherd.inventory import Entry, Inventory
 from devherd.reasons.xids import OF_PLUGIN_IGNORED

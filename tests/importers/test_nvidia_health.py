@@ -2,8 +2,8 @@
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.importers import PLUGINS
 from devherd.importers.plugin import Invocation
 

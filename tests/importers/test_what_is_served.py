@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devherd.cli.import_config import _text
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.importers import import_text
 from devherd.scanner.once import scan_once

@@ -8,7 +8,7 @@ from everything_node import CAMERA, CONFIG, GPU, NODE_OF, PARTITION, SERIAL, Abs
 from real_kubelet import container, pod
 from resource_child import eventually
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.resolved import NVML_ANSWER
 from devherd_sim.node.presets import preset
 
 

@@ -10,8 +10,7 @@ from small_api import SmallApi
 
 from devherd.cli import labels
 from devherd.errors import UnreachableError
-from devherd.kubernetes.clean_nodes import Written
-from devherd.kubernetes.labels import ANNOTATION
+from devherd.kubernetes.labels import ANNOTATION, Written
 
 NODES = "/api/v1/nodes"
 

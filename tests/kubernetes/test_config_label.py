@@ -7,8 +7,7 @@ from client import Client
 
 from devherd import spool
 from devherd.config.chosen_file import label_answer
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.config.resolved import write_resolved
 from devherd.configurations import DEFAULT_LABEL
 from devherd.proto import spool_pb2

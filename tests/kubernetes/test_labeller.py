@@ -9,9 +9,8 @@ from objects_api import FEATURE, NODE
 from remembered import message_of
 
 from devherd import spool
-from devherd.config.loader import load
+from devherd.config.loader import load, resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
 from devherd.kubernetes import access, labeller
 from devherd.kubernetes.access import Access, has_labels_to_remove, needs_process, notice_of_labels

@@ -3,8 +3,7 @@
 from hypothesis import given as any_of
 from hypothesis import strategies as some
 
-from devherd.ledger.conflicts import HELD_ELSEWHERE, LEFT_OVER, conflicts, remembered
-from devherd.ledger.given import Given
+from devherd.ledger.compare import HELD_ELSEWHERE, LEFT_OVER, Given, conflicts, remembered
 from devherd.ledger.processes import Opened, Place
 
 GPU = ("nvidia", "0000:3b:00.0", "GPU-1")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from devherd.ledger.given import Given, entries_of, given, names_of
+from devherd.ledger.compare import Given, entries_of, given, names_of
 from devherd.proto import spool_pb2
 
 GPU = "nvidia.com/gpu"

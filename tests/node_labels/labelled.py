@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.inventory import Entry
 from devherd.node_labels.node import Labels, node_of
 from devherd.node_labels.others import labels_of_node

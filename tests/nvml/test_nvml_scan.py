@@ -11,8 +11,8 @@ from nvml_host import H100, Host, Looking, askers, until
 
 from devherd import spool
 from devherd._native import Scan
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
 from devherd.scanner.once import scan_once
 from devherd_sim.node import faults

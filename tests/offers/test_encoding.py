@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from test_offer_rules import FakeEdits
 
 from devherd._native import Device, Fact, HostPath, Platform, Scanner
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import devices_pb2, spool_pb2
 from devherd.spool import encoded
 from devherd_sim.node.presets import PRESETS, preset

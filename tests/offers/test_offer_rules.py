@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Device, Fact, NaturalKey
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers import rules

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from offered import made_of
 from test_offer_rules import FakeEdits, entry
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.policy import Verdict
 from devherd.inventory import Entry
 from devherd.offers import rules

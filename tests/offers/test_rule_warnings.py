@@ -3,8 +3,8 @@
 import pytest
 
 from devherd._native import Device, Fact, HostPath
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.inventory import Entry
 from devherd.offers import config_warnings, rules
 

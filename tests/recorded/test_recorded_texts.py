@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from devherd._native import Device, Fact, KernelLog
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.held import Now
 from devherd.health.kernel_log import KernelLogSource
 from devherd.health.policy import Policy, Verdict

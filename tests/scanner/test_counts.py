@@ -6,8 +6,7 @@ import time
 import pytest
 
 from devherd import spool
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.proto import health_pb2
 from devherd.scanner.files import ScannerFiles
 from devherd_sim.node import faults

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.files import ScannerFiles
 from devherd.spool import read_or_empty

@@ -8,9 +8,8 @@ import offered
 import pytest
 
 from devherd import counters, history, spool
-from devherd.config.host import NVML_ANSWER
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
+from devherd.config.resolved import NVML_ANSWER
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner import kernel_log
 from devherd.scanner.files import ScannerFiles

@@ -8,8 +8,8 @@ import pytest
 from descriptors import descriptors
 from remembered import remembered
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.cordon import clear
 from devherd.instance import inventory_json
 from devherd.process import HOLDERS

@@ -6,8 +6,7 @@ import time
 import offered
 import pytest
 
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.scanner import files, observer
 from devherd.scanner.files import ScannerFiles
 from devherd_sim.node import faults

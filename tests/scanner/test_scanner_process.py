@@ -15,9 +15,8 @@ from test_host_events import provoke_event
 
 from devherd import counters, spool
 from devherd._native import DirectoryWatch
-from devherd.config.loader import load
+from devherd.config.loader import load, resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
 from devherd.process import RENEW, Child, Heartbeats
 from devherd.proto import spool_pb2

@@ -12,9 +12,8 @@ from answering import core_settings
 
 from devherd import spool
 from devherd._native import Scanner, UeventSocket
-from devherd.config.loader import load
+from devherd.config.loader import load, resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.resolved import write_resolved
 from devherd.proto import spool_pb2
 from devherd_sim.node.entry import Symlink

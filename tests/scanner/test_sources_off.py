@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.reasons.registry import CAN_BE_OFF, MEANINGS
 from devherd.scanner.kernel_log import KernelLogReader
 from devherd.scanner.observer import Observer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devherd.config.host import MARK
+from devherd.config.resolved import MARK
 from devherd.errors import UsageError
 from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
 from devherd_sim.node.text import parse, render

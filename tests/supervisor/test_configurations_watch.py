@@ -8,8 +8,7 @@ from descriptors import descriptors
 
 from devherd import spool
 from devherd.config.chosen_file import chosen_again
-from devherd.config.loader import load
-from devherd.config.resolution import resolve
+from devherd.config.loader import load, resolve
 from devherd.configurations import DEFAULT_LABEL
 from devherd.proto.spool_pb2 import LabelAnswer
 from devherd.settings import Settings

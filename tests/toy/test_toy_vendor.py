@@ -66,7 +66,7 @@ SCRIPT = """
 import json, sys
 from prometheus_client.parser import text_string_to_metric_families
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
+from devherd.config.loader import resolve
 from devherd.config.checks import FACTS_OF_VENDOR
 from devherd.exporter.device_series import device_families
 from devherd.exporter.exposition import Writer

@@ -5,8 +5,8 @@ from typing import Any
 
 from answering import Answered, AnsweredScan, AnsweringScanner, core_settings
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.scanner.observer import Observer
 from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 from devherd_sim.node.nvidia import NvidiaSpec

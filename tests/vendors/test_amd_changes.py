@@ -10,8 +10,8 @@ from answering import AnsweredScan, AnsweringScanner, core_settings, not_examine
 from remembered import remembered
 
 from devherd._native import UeventSocket
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
 from devherd.scanner.observer import Observer
 from devherd_sim.node.amd import AmdSpec

@@ -9,8 +9,8 @@ from amd_host import DRIVER, TOPOLOGY, by_id, function, host, names, scanned, sc
 from answering import not_examined
 from remembered import remembered
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.scanner.observer import Observer
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from amd_host import TOPOLOGY, by_id, names, scanned
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.scanner.observer import Observer
 from devherd_sim.node.tree import write_tree
 

@@ -7,8 +7,8 @@ import pytest
 from answering import core_settings
 
 from devherd._native import Scanner
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.core import problem_messages
 from devherd.scanner.observer import Observer

@@ -10,8 +10,8 @@ from remembered import remembered
 
 from devherd import cdi
 from devherd._native import Edits
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.scanner.core import native_scanner
 from devherd.scanner.observer import Observer
 from devherd_sim.node.presets import PRESETS

@@ -50,7 +50,7 @@ import sys
 from devherd.supervisor.run import run
 def load(_running):
     from devherd.config.loader import load
-    from devherd.config.resolution import resolve
+    from devherd.config.loader import resolve
     return resolve(load({"config": sys.argv[1]}, {}))
 sys.exit(run(load, silence_limit_seconds=float(sys.argv[2])))
 """
@@ -167,7 +167,7 @@ POLLS = """
 import json, sys, time
 from pathlib import Path
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
+from devherd.config.loader import resolve
 from devherd.scanner.observer import Observer
 config = {"host_root": sys.argv[1], "scan": {"probe_timeout": float(sys.argv[2])}}
 beats = []

@@ -7,8 +7,8 @@ import pytest
 from nvidia_host import by_index, complaints, node_paths, scanned, simulated
 
 from devherd._native import Device
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.device_plugin.allocation import merge
 from devherd.scanner.once import scan_once
 from devherd_sim.node.entry import DeviceNode

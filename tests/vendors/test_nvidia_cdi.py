@@ -11,7 +11,7 @@ import pytest
 from cdi_runtime import Runtime
 from nvidia_host import observer, planted, simulated
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.resolved import NVML_ANSWER
 from devherd.device_plugin.allocation import container_response
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.scanner.observer import Observer

@@ -10,8 +10,8 @@ from answering import not_examined
 from nvidia_host import by_resource, complaints, node_paths, observer, scanned, scanner, simulated
 from remembered import earlier, remembered
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.scanner.observer import Observer
 from devherd.scanner.once import scan_once
 from devherd_sim.node import faults

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from nvidia_host import UUIDS, card, complaints, observer, planted, scanned, scanner
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.once import scan_once
 from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from nvidia_host import by_resource, scanned
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.instance import inventory_json
 from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import PRESETS, preset

@@ -9,8 +9,8 @@ import pytest
 from answering import AnsweringScanner, core_settings, not_examined
 from whole_scan import by_id, inventory, node
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.vendors import RdmaPool
 from devherd.importers import import_text
 from devherd.inventory import Inventory

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from devherd._native import Device, Scanner, vendors
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.config.vendors import Vendors
 from devherd.inventory import Entry
 from devherd.offers import rules

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from nvidia_host import vgpu
 from remembered import earlier, remembered
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
+from devherd.config.resolved import NVML_ANSWER
 from devherd.health.policy import FINE
 from devherd.inventory import DeviceKey
 from devherd.scanner.observer import Observer

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.config.resolution import resolve
 from devherd.instance.inventory_json import inventory_json
 from devherd.scanner.once import scan_once
 

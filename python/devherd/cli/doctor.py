@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _configured(arguments: argparse.Namespace) -> "tuple[Config | None, Settings, str]":
     """The configuration, None if it is bad; the settings of the instance; the error, empty if there is none."""
-    from devherd.config.resolution import resolve
+    from devherd.config.loader import resolve
 
     try:
         config = resolve(load_config(arguments))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from devherd.config.model import Config
     from devherd.kubernetes.api import Api, ApiError
-    from devherd.kubernetes.clean_nodes import Written
+    from devherd.kubernetes.labels import Written
     from devherd.node_labels.node import Labels
 
 _CURES: dict[int, str] = {
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _labels(config: "Config") -> "Labels":
     from devherd.cli.scan import check_host_root
-    from devherd.config.resolution import resolve
+    from devherd.config.loader import resolve
     from devherd.node_labels.node import node_of
     from devherd.node_labels.others import labels_of_node
     from devherd.scanner.once import scan_once
@@ -106,7 +106,7 @@ def _remove(nodes: list[str], *, is_tried: bool) -> int:
 
 def _found(api: "Api", nodes: list[str]) -> "list[Written]":
     """The nodes to clean, all read before the first is changed: a list that is read slowly expires."""
-    from devherd.kubernetes.clean_nodes import written_on_every_node, written_on_node
+    from devherd.kubernetes.labels import written_on_every_node, written_on_node
 
     each = (written_on_node(api, node) for node in nodes) if nodes else written_on_every_node(api)
     return [written for written in each if str(written)]
@@ -114,7 +114,7 @@ def _found(api: "Api", nodes: list[str]) -> "list[Written]":
 
 def _clean(api: "Api", found: "Iterable[Written]", *, is_tried: bool) -> int:
     from devherd.kubernetes.api import ApiError
-    from devherd.kubernetes.clean_nodes import take_back
+    from devherd.kubernetes.labels import take_back
 
     code = ExitCode.DONE
     for written in found:

@@ -67,8 +67,7 @@ def run(arguments: "argparse.Namespace") -> int:
     options = given_options(vars(arguments), ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
 
     def load(running: "Settings | None") -> "Resolved":
-        from devherd.config.loader import reload
-        from devherd.config.resolution import resolve
+        from devherd.config.loader import reload, resolve
 
         if running:
             return resolve(reload(running, os.environ, plugin_of))

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(config: "Config") -> "ScanReport":
     """One scan of the host. Raises UsageError when host_root is not a directory."""
-    from devherd.config.resolution import resolve
+    from devherd.config.loader import resolve
     from devherd.scanner.once import scan_once
 
     check_host_root(config)

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from devherd.config.host import is_simulated
+from devherd.config.resolved import is_simulated
 from devherd.errors import ExitCode, UsageError
 
 DEFAULT = "fpga-1"
@@ -82,7 +82,7 @@ def run_node(arguments: argparse.Namespace) -> int:
 
 
 def _write(directory: Path, given: str | None) -> None:
-    from devherd.config.host import is_simulated
+    from devherd.config.resolved import is_simulated
     from devherd_sim.node.load import load
     from devherd_sim.node.presets import PRESETS
     from devherd_sim.node.simulated_node import SimulatedNode

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from devherd._native import check_kernel_log_rules
 from devherd.config.errors import Location, Positions, WrongValueError, duration, echo
-from devherd.config.host import native_settings
 from devherd.config.in_use import Ledger, PreStart
+from devherd.config.resolved import native_settings
 from devherd.config.types import (
     AbsolutePath,
     Command,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devherd import _native
-from devherd.config.host import is_simulated
+from devherd.config.resolved import is_simulated
 from devherd.doctor.line import Line, ok, problem, warning
 from devherd.scanner.host_events import is_in_user_namespace
 

@@ -1,17 +1,19 @@
-"""The three writers of node labels: NFD's feature file, a NodeFeature object, a patch of the Node."""
+"""Labels of a Node: the three writers (NFD's feature file, a NodeFeature object, a patch), and the removal."""
 
 import http
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 from devherd import spool
 from devherd.kubernetes.access import Access
-from devherd.kubernetes.api import Api, ApiError, Json
+from devherd.kubernetes.api import Api, ApiError, Json, past_conflicts
+from devherd.kubernetes.condition import CONDITION, no_condition
 
 LARGEST_BYTES = 65_536
 """NFD's worker ignores a larger file."""
@@ -288,3 +290,58 @@ def complaint(foreign: list[str]) -> str:
 def owned(metadata: Json) -> list[str]:
     """The names of the labels that devherd has written, from the node's metadata."""
     return [name for name in metadata.get("annotations", {}).get(ANNOTATION, "").split(",") if name]
+
+
+_NODES = "/api/v1/nodes"
+_PAGE = 25
+"""Nodes per page; each takes tens of KB, mostly for the list of its images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What devherd has written to a node."""
+
+    node: str
+    labels: list[str]
+    """Names of the labels that devherd itself has written."""
+    has_condition: bool
+
+    def __str__(self) -> str:
+        """A summary for users; empty if there is nothing to remove."""
+        labels = f"{len(self.labels)} label{'s' * (len(self.labels) != 1)}" if self.labels else ""
+        return ", ".join(filter(None, [labels, f"condition {CONDITION}" * self.has_condition]))
+
+
+def written_on(node: Json) -> Written:
+    """The labels and the condition of a Node that devherd has written."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return Written(
+        node=node["metadata"]["name"],
+        labels=owned(node["metadata"]),
+        has_condition=any(each.get("type") == CONDITION for each in conditions),
+    )
+
+
+def written_on_node(api: Api, name: str) -> Written:
+    """The same for the Node of this name. Raises ApiError."""
+    return written_on(api.get(f"{_NODES}/{quote(name, safe='')}"))
+
+
+def written_on_every_node(api: Api) -> Iterator[Written]:
+    """The same for each Node of the cluster. Raises ApiError."""
+    more = ""
+    while True:
+        page = api.get(f"{_NODES}?limit={_PAGE}{more}")
+        yield from map(written_on, page.get("items", []))
+        following = page["metadata"].get("continue")
+        if not following:
+            return
+        more = f"&continue={quote(following, safe='')}"
+
+
+def take_back(api: Api, written: Written) -> None:
+    """Remove it from the node; labels and conditions of others stay. Raises ApiError."""
+    if written.labels:
+        past_conflicts(NodePatch(api, written.node).remove)
+    if written.has_condition:
+        api.patch(f"{_NODES}/{written.node}/status", no_condition())

@@ -19,8 +19,17 @@ import grpc.aio
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubelet.pod_resources import ask_beside_the_heartbeat, list_pods, parse
-from devherd.ledger.conflicts import HELD_ELSEWHERE, Conflict, conflicts, remembered
-from devherd.ledger.given import CHECKPOINT, Given, entries_of, given, names_of
+from devherd.ledger.compare import (
+    CHECKPOINT,
+    HELD_ELSEWHERE,
+    Conflict,
+    Given,
+    conflicts,
+    entries_of,
+    given,
+    names_of,
+    remembered,
+)
 from devherd.ledger.processes import NotSeenError, Number, Opened, opened, own_nodes
 from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child

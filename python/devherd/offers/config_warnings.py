@@ -5,8 +5,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from devherd.config.host import NVML_FACTS
-from devherd.config.resolved import Config, facts_of, selects
+from devherd.config.resolved import NVML_FACTS, Config, facts_of, selects
 from devherd.config.sections import External, HealthRule, Match, ResourceRule
 from devherd.inventory import Entry
 from devherd.offers.rules import Offer, Offers

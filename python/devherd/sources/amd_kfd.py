@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd._native import Evidence
-from devherd.config.host import is_simulated
+from devherd.config.resolved import is_simulated
 from devherd.log import Once
 from devherd.proto import health_pb2
 from devherd.reasons.registry import GPU_RESET

@@ -9,8 +9,8 @@ from devherd_sim.node import kfd, pci
 from devherd_sim.node.amd import AmdSpec, Gpu, Part, gpus, passed_through
 from devherd_sim.node.entry import Entry, File, attributes, link, named_link
 from devherd_sim.node.intel_fpga import Numbers
-from devherd_sim.node.machine import character_device, class_device, uevent
-from devherd_sim.node.pci import Slots
+from devherd_sim.node.machine import character_device, class_device, class_node, uevent
+from devherd_sim.node.pci import Function, Slots
 
 AMD = 0x1002
 _ASPEED, _AST2000 = 0x1A03, 0x2000
@@ -133,4 +133,36 @@ def _drm_node(device: str, name: str, minor: int) -> list[Entry]:
         *class_device(path, "drm", device),
         *character_device(path, node, number),
         File.line(f"{path}/uevent", uevent(node, number)),
+    ]
+
+
+DRM_MAJOR = 226
+_FIRST_RENDER_MINOR = 128
+
+
+def class_version() -> list[Entry]:
+    """The file /sys/class/drm/version."""
+    return [File.line("sys/class/drm/version", "drm 1.1.0 20060810")]
+
+
+def card(function: Function, number: int, connectors: int = 0) -> list[Entry]:
+    """`card<number>`, its render minor and its display connectors."""
+    name = f"card{number}"
+    path = f"{function.path}/drm/{name}"
+    made = [
+        *_minor(function, name, number),
+        *_minor(function, f"renderD{_FIRST_RENDER_MINOR + number}", _FIRST_RENDER_MINOR + number),
+    ]
+    for connector in range(1, connectors + 1):
+        made += class_device(f"{path}/{name}-DP-{connector}", "drm", path)
+    return made
+
+
+def _minor(function: Function, name: str, minor: int) -> list[Entry]:
+    path, node = f"{function.path}/drm/{name}", f"dri/{name}"
+    kind = "card" if name.startswith("card") else "render"
+    return [
+        *class_node(path, "drm", node, (DRM_MAJOR, minor)),
+        link(f"{path}/device", function.path),
+        link(f"dev/dri/by-path/pci-{function.address}-{kind}", f"dev/{node}"),
     ]

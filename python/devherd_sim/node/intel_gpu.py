@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd_sim.node import dri, pci
+from devherd_sim.node import amdgpu, pci
 from devherd_sim.node.entry import Entry, attributes
 from devherd_sim.node.intel_fpga import Numbers
 from devherd_sim.node.machine import class_device, class_node
@@ -60,7 +60,7 @@ def modules(specs: Sequence[IntelGpuSpec]) -> set[str]:
 
 def entries(specs: Sequence[IntelGpuSpec], slots: Slots, numbers: Numbers) -> list[Entry]:
     """All cards, each with its root port."""
-    made = dri.class_version() if specs else []
+    made = amdgpu.class_version() if specs else []
     for spec in specs:
         for index in range(spec.cards):
             made += _card(spec, numa_node_of(index, spec.cards, spec.numa_nodes), slots, numbers)
@@ -77,13 +77,13 @@ def _card(spec: IntelGpuSpec, numa_node: int, slots: Slots, numbers: Numbers) ->
     made = [
         *pci.entries(pci.bridge_above(path, numa_node)),
         *pci.entries(physical),
-        *dri.card(physical, numbers.take("drm card"), connectors=1),
+        *amdgpu.card(physical, numbers.take("drm card"), connectors=1),
         *_hwmon(physical, spec.driver, numbers.take("hwmon")),
         *_own_judgement(physical, spec.driver),
         *_management_engine(physical, spec.driver, numbers.take("mei")),
     ]
     for function in virtual:
-        made += [*pci.entries(function), *dri.card(function, numbers.take("drm card"))]
+        made += [*pci.entries(function), *amdgpu.card(function, numbers.take("drm card"))]
     return made
 
 

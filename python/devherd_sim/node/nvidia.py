@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.resolved import NVML_ANSWER
 from devherd.errors import UsageError
 from devherd_sim.node import pci
 from devherd_sim.node.entry import DeviceNode, Entry, File, Symlink

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.resolved import NVML_ANSWER
 from devherd_sim.node import nvidia, nvidia_mig
 from devherd_sim.node.kernel_events import Uevents
 from devherd_sim.node.nvidia_mig import MODELS, GpuModel

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from devherd.config.host import NVML_ANSWER
+from devherd.config.resolved import NVML_ANSWER
 from devherd.errors import UsageError
 from devherd_sim.node import kfd
 from devherd_sim.node.entry import Entry
@@ -17,8 +17,7 @@ from devherd_sim.node.intel_fpga import CardPlan, Numbers
 from devherd_sim.node.kernel_events import Devlink, KernelLog, Uevents
 from devherd_sim.node.kfd import KfdRebuild
 from devherd_sim.node.nvidia_faults import NvidiaGpus
-from devherd_sim.node.pci import pci_path
-from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
+from devherd_sim.node.pci import PciFunctions, pci_path, remove_dangling
 from devherd_sim.node.spec import NodeSpec, amd_gpus, card_entries, entries
 from devherd_sim.node.tree import is_simulated, put, remove, rewrite, write_tree
 

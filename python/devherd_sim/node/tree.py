@@ -1,6 +1,6 @@
 """Writes host trees to disk and reads them.
 
-A written tree has a mark by which commands recognise it (devherd.config.host).
+A written tree has a mark by which commands recognise it (devherd.config.resolved).
 """
 
 import os
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from devherd.config.host import MARK, is_simulated
+from devherd.config.resolved import MARK, is_simulated
 from devherd.errors import UsageError
 from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
 from devherd_sim.node.text import parse, render

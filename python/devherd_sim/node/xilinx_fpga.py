@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd_sim.node import dri, pci
+from devherd_sim.node import amdgpu, pci
 from devherd_sim.node.entry import Entry, attributes
 from devherd_sim.node.intel_fpga import Numbers
 from devherd_sim.node.machine import class_node
@@ -88,7 +88,7 @@ def _device(spec: XilinxFpgaSpec, path: str, numa_node: int, serial_number: str,
     return [
         *made,
         *pci.entries(user.pci),
-        *dri.card(user.pci, numbers.take("drm card")),
+        *amdgpu.card(user.pci, numbers.take("drm card")),
         *_user(spec, user, serial_number),
     ]
 
