@@ -225,13 +225,15 @@ def test_another_request_asks_for_another_process_and_the_program_ends_with_this
 
 
 def test_a_wish_to_end_is_not_lost_while_a_program_is_started(tmp_path):
-    """SIGTERM comes in the middle of the fork, where Python drops what its handler raises."""
+    """SIGTERM comes in the middle of the fork, where Python drops what a handler raises."""
     code = """
         import os, signal, sys
+        from devherd import signals
         from devherd.sources.program import RunningProgram, Stderr
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))
+        signals.remember()
         os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
         RunningProgram(["/bin/true"], Stderr())
+        sys.exit(33 if signals.is_to_end() else 1)
         """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from devherd import fork
 from devherd.config.resolved import Config, write_resolved
 from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor import fork
+from devherd.supervisor.process import begin
 from devherd.supervisor.programs import DEVHERD
 from devherd.supervisor.sandbox import Sandbox, make_directories
 
@@ -162,11 +163,9 @@ def main() -> None:
     access = program.may(SETTINGS, OWN)
     make_directories(access)
     heartbeats = Heartbeats()
-    parent, output = os.getpid(), os.dup(1)
-    if os.fork() == 0:
-        sandbox = Sandbox(access)
-        child = Child(f"{program.group}:{OWN}", SETTINGS, heartbeats, heartbeats.claim(), sandbox)
-        fork.cross(child, attack, sandbox, output, parent)
+    output, sandbox = os.dup(1), Sandbox(access)
+    child = Child(f"{program.group}:{OWN}", SETTINGS, heartbeats, heartbeats.claim(), sandbox)
+    fork.forked(child.name, lambda: begin(child, attack, sandbox, output))
     os.close(1)
     os.close(output)
     os.wait()

@@ -138,7 +138,7 @@ def test_a_directory_that_vanishes_for_a_moment_is_no_loss(watch, configs, tmp_p
     assert [watch.has_changed(), watch.has_changed()] == [True, False]
 
 
-def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_first_one(tmp_path):
+def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_first_one(tmp_path, monkeypatch):
     """Defect: an edit in an instance's first second was loaded, and refused, before anybody asked for it."""
     file = tmp_path / "config.yaml"
     file.write_text("scan: {period: 5s}")
@@ -149,8 +149,8 @@ def test_a_changed_file_is_loaded_for_a_reader_that_follows_another_and_for_no_f
         forks.append(1)
         raise OSError
 
-    options = SimpleNamespace(settings=config.settings(), fork=fork)
-    loader = Loader(load, options, config, is_old=False)
+    monkeypatch.setattr("os.fork", fork)
+    loader = Loader(load, SimpleNamespace(settings=config.settings()), config, is_old=False)
     file.write_text("scan: {period: 6s}\n")
     for readers in ({}, {"scanner": 0}, {"scanner": 0, "exporter": 0}, {"scanner": 0}):
         loader.tend(readers)

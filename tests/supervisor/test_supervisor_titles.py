@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from instance import until
 
+from devherd.fork import title_of
 from devherd.settings import Settings
-from devherd.supervisor.fork import title
 
 
 def test_every_child_is_seen_as_what_it_is(instance):
@@ -37,4 +37,4 @@ def test_every_child_is_seen_as_what_it_is(instance):
 )
 def test_a_title_names_the_resource_and_the_options_of_the_instance(name, expected):
     """So that two instances of one machine can be told apart."""
-    assert title(name, Settings(given_options=(("run_dir", "/tmp/a"),))) == expected
+    assert title_of(name, Settings(given_options=(("run_dir", "/tmp/a"),))) == expected

@@ -13,6 +13,7 @@ supervisor itself.
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import signal
 import sys
@@ -80,7 +81,7 @@ def preload() -> None:
 
     from devherd.supervisor import herd, process, standby
 
-    options.ServerOptions.fork = fork_if_possible
+    os.fork = functools.partial(fork_if_possible, os.fork)
     options.ServerOptions.kill = signal_who_is_awake
     if ORDERS.joinpath("slow-rehearsal").exists():
         standby.REHEARSAL_SECONDS = 0.2
@@ -101,11 +102,11 @@ def preload() -> None:
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
 
 
-def fork_if_possible(_options: object) -> int:
+def fork_if_possible(really: Callable[[], int]) -> int:
     """A fork that may fail, as with too many processes."""
     if ORDERS.joinpath("no-forks").exists():
         raise OSError(errno.EAGAIN, "no more processes")
-    return os.fork()
+    return really()
 
 
 def signal_who_is_awake(options: Any, pid: int, number: int) -> None:

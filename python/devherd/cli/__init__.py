@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*live(*words[1:3]), sep="\n")
         return 0
     if is_supervisor:
-        from devherd.supervisor import signals
+        from devherd import signals
 
         signals.remember()  # before all other imports: until then signals have their default action
         gc.disable()  # imports leave little to collect; supervisor/run.py says when it begins

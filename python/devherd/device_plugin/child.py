@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import time
 from pathlib import Path
 
 import grpc.aio
 
 from devherd import log as logs
-from devherd import spool
+from devherd import signals, spool
 from devherd.backoff import Backoff
 from devherd.device_plugin.generation import Generation
 from devherd.device_plugin.hand_over import OtherProcess, Predecessor, yielding
@@ -73,8 +72,7 @@ class ResourceChild:
         An exception in either task ends the process, and the supervisor starts another.
         """
         stopped = self._stopped
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        signals.on_end(asyncio.get_running_loop(), stopped.set)
         yields = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(YIELD, yields.set)
         with Watch(

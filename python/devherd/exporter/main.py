@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from devherd import spool
+from devherd import signals, spool
 from devherd.config.resolved import ResolvedFileError, read_resolved
 from devherd.exporter.application import Application
 from devherd.exporter.encryption import Encryption
@@ -51,8 +51,7 @@ class Exporter:
         An exception in a task ends the process, and the supervisor starts another.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopped.set)
+        signals.on_end(loop, self._stopped.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         take_reloads()
         self._reload()

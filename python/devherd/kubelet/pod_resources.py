@@ -6,7 +6,6 @@ the page and the API all need it. While it does not answer, holders are unknown,
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
+from devherd import signals
 from devherd.inventory import Allocations, Holder
 from devherd.kubelet.endpoint import target
 from devherd.log import Once
@@ -80,7 +80,7 @@ async def ask_beside_the_heartbeat(child: Child, asking: Coroutine[None, None, i
     0 after SIGTERM, RENEW once it has outgrown its sandbox, or what `asking` returns. Raises what `asking` raises.
     """
     stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    signals.on_end(asyncio.get_running_loop(), stopped.set)
     task = asyncio.create_task(asking)
     try:
         while not stopped.is_set():

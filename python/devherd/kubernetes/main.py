@@ -6,13 +6,11 @@ this one.
 """
 
 import logging
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from devherd import signals
 from devherd.config.resolved import Config, ConfigPart
 from devherd.history import History
 from devherd.instance.inventory_json import host_name
@@ -36,7 +34,7 @@ _WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signals.remember()
     return ApiServerClient(child, Access.of_this_pod()).run()
 
 
@@ -77,7 +75,7 @@ class ApiServerClient:
         self._complaint = Once(log.warning)
 
     def run(self) -> int:
-        """Tend the parts until a new process is needed; returns the exit code."""
+        """Tend the parts until asked to end, or until a new process is needed; returns the exit code."""
         part_of = ConfigPart(self._settings.resolved_config_file, _wanted, self._child.beat)
         watch = self._watch(part_of.value)
         self._forget_problems()
@@ -85,7 +83,7 @@ class ApiServerClient:
             parts = list(self._parts(part_of.value, watch))
             if watch:
                 watch.start()
-            while not part_of.has_changed() and not self._child.has_outgrown_its_sandbox():
+            while not (signals.is_to_end() or part_of.has_changed() or self._child.has_outgrown_its_sandbox()):
                 for part in parts:
                     self._child.beat()
                     self._tend(part)
@@ -95,7 +93,7 @@ class ApiServerClient:
                 rest(watch)
         finally:
             self._forget_problems()
-        return RENEW
+        return 0 if signals.is_to_end() else RENEW
 
     def _tend(self, part: Part) -> None:
         try:
@@ -142,7 +140,7 @@ class ApiServerClient:
 def rest(watch: NodeWatch | None) -> None:
     """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows it any more."""
     if watch is None:
-        time.sleep(BEAT_PERIOD_SECONDS)
+        signals.rest(BEAT_PERIOD_SECONDS)
     elif watch.changed.wait(BEAT_PERIOD_SECONDS):
         watch.changed.clear()
     elif not watch.is_alive():

@@ -29,7 +29,7 @@ _PROC = Path("/proc")
 _INITIAL_PIDS = "pid:[4026531836]"
 """The initial namespace of process ids has this number: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 _TITLE = b"devherd: "
-"""How the titles of devherd's processes begin (supervisor/fork.py)."""
+"""How the titles of devherd's processes begin (devherd/fork.py)."""
 _MOST_ANCESTORS = 64
 _POD = re.compile(
     r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:[/:]|$)", re.MULTILINE

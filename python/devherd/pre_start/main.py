@@ -8,16 +8,12 @@ import json
 import logging
 import os
 import shutil
-import signal
 import socket
-import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import NoReturn
 
-from devherd import spool
-from devherd._native import die_with_parent
+from devherd import fork, signals, spool
 from devherd.config.resolved import awaited_config
 from devherd.inventory import DeviceKey, key_of
 from devherd.pre_start.checks import Checks
@@ -38,7 +34,7 @@ _CONFIRMED = 0
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its directory is made again."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signals.remember()
     temporary = temporary_directory(child.settings.pre_start_socket.parent)
     shutil.rmtree(temporary, ignore_errors=True)  # what killed programs have left
     os.environ["TMPDIR"] = str(temporary)
@@ -57,21 +53,24 @@ class Server:
         """When each request that is being answered came, and its devices, by process."""
 
     def run(self) -> int:
-        """Serve. Returns the exit code that asks for a new process."""
-        while not self._child.has_outgrown_its_sandbox():
+        """Serve until asked to end, or until a new process is needed; returns the exit code."""
+        while not self._is_over():
             try:
                 with self._listening() as listener:
-                    while self._socket.exists() and not self._child.has_outgrown_its_sandbox():
+                    while self._socket.exists() and not self._is_over():
                         self._look()
-                        with contextlib.suppress(TimeoutError):
-                            connection, _ = listener.accept()
+                        for waiting in signals.ready([listener], BEAT_PERIOD_SECONDS):
+                            connection, _ = waiting.accept()
                             with connection:
                                 self._take(connection, listener)
             except OSError as error:
                 log.error("cannot serve at %s: %s; trying again", self._socket, error)
                 self._look()
-                time.sleep(BEAT_PERIOD_SECONDS)
-        return RENEW
+                signals.rest(BEAT_PERIOD_SECONDS)
+        return 0 if signals.is_to_end() else RENEW
+
+    def _is_over(self) -> bool:
+        return signals.is_to_end() or self._child.has_outgrown_its_sandbox()
 
     def _look(self) -> None:
         self._child.beat()
@@ -118,32 +117,25 @@ class Server:
             if device_id in ids and device.HasField("pre_start")
         ]
         self._look()
-        now, parent = time.monotonic(), os.getpid()
-        # Held during the fork, whose callbacks would swallow the exception of its handler.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        pid = os.fork()
-        if pid == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            listener.close()
-            self._work(connection, parent, Checks(self._child.settings, resource_name, devices, self._supervisor))
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self._workers[pid] = now, [key_of(device) for _, device in devices]
+        now = time.monotonic()
+        checks = Checks(self._child.settings, resource_name, devices, self._supervisor)
 
-    def _work(self, connection: socket.socket, parent: int, checks: Checks) -> NoReturn:
-        """The rest of a process that answers one request."""
-        code = 1
+        def examine() -> int:
+            listener.close()
+            return self._examine(connection, checks)
+
+        self._workers[fork.forked("the examination of a start", examine)] = now, [key_of(one) for _, one in devices]
+
+    def _examine(self, connection: socket.socket, checks: Checks) -> int:
+        """The work of a process that answers one request; returns its exit code."""
         try:
-            die_with_parent(signal.SIGKILL)
             config = awaited_config(self._child.settings.resolved_config_file, bool)
-            refusal, done = checks.run(config.ledger.ignore, self._suspects.keys, parent)
-            _answer(connection, refusal, done)
-            code = _CONFIRMED if checks.has_confirmed else 1
-        except BaseException:  # nothing may reach the frames of the server below
-            log.exception("a start could not be examined")
+            refusal, done = checks.run(config.ledger.ignore, self._suspects.keys, os.getppid())
+        except Exception:
             _answer(connection, "process pre-start has failed: see `devherd ctl tail pre-start`", "")
-        finally:
-            os._exit(code)
+            raise
+        _answer(connection, refusal, done)
+        return _CONFIRMED if checks.has_confirmed else 1
 
 
 def _answer(connection: socket.socket, refusal: str, done: str) -> None:

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import logging
 import os
-import select
 import socket
 import struct
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from devherd import signals
 from devherd._native import Evidence
 from devherd.config.resolved import is_simulated
 from devherd.log import Once
@@ -66,9 +66,9 @@ class AmdKfd:
             self._look()
         descriptors = self._listeners.descriptors()
         if not descriptors:
-            time.sleep(timeout)
+            signals.rest(timeout)
             return
-        if select.select(descriptors, [], [], timeout)[0]:
+        if signals.ready(descriptors, timeout):
             for gpu_id, text in self._listeners.read():
                 for reset in resets_in(text):
                     self._take(self._slots.get(gpu_id, ""), reset)
@@ -153,7 +153,7 @@ class Listeners:
     simulated: socket.socket | None = None
 
     def descriptors(self) -> list[int]:
-        """The descriptors for `select`."""
+        """The descriptors to wait for."""
         return [self.simulated.fileno()] if self.simulated else [*self.by_gpu.values()]
 
     def read(self) -> Iterator[tuple[int, bytes]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from devherd import signals
 from devherd.backoff import Backoff
 from devherd.sources.program import (
     NotStartedError,
@@ -55,7 +56,7 @@ class ReadFile:
             except OSError as error:
                 self._read = None
                 self.report.failed = f"it cannot be read: {error.strerror or error}"
-        time.sleep(timeout)
+        signals.rest(timeout)
 
     def close(self) -> None:
         """Do nothing: no program was started."""
@@ -103,7 +104,7 @@ class RunAtIntervals:
         """Start the program when it is due, and take its result when it has ended."""
         now = time.monotonic()
         if self._program is None and now < self._due_at:
-            time.sleep(min(timeout, self._due_at - now))
+            signals.rest(min(timeout, self._due_at - now))
             return
         if self._program is None:
             self._start(now)
@@ -198,11 +199,11 @@ class LeftRunning:
 
     def _wait(self, now: float, timeout: float) -> None:
         if now < self._failed_at:
-            time.sleep(min(timeout, self._failed_at - now))
+            signals.rest(min(timeout, self._failed_at - now))
         elif self.report.failed != self._failure:
             self.report.failed = self._failure  # the caller writes it before the wait goes on
         else:
-            time.sleep(min(timeout, self._due_at - now))
+            signals.rest(min(timeout, self._due_at - now))
 
     def _start(self) -> None:
         self._unread.clear()

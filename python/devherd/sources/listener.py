@@ -4,13 +4,11 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Protocol
 
-from devherd import spool
+from devherd import signals, spool
 from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import health_pb2
@@ -43,7 +41,7 @@ _WRITE_AGAIN_SECONDS = 30.0
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its request changes."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signals.remember()
     source = Source(child)
     temporary = temporary_directory(source.directory)
     os.environ["TMPDIR"] = str(temporary)  # for the programs: they may write nowhere else
@@ -76,18 +74,20 @@ class Source:
         self._unwritable = Once(log.error)
 
     def run(self) -> int:
-        """Run until the request or the permitted paths change. Returns the exit code that asks for a new process."""
-        request = _content(self._request_file)
-        while request is None:
+        """Run until asked to end, or until the request or the permitted paths change; returns the exit code."""
+        while (request := _content(self._request_file)) is None:
+            if signals.is_to_end():
+                return 0
             self._child.beat()
-            time.sleep(BEAT_PERIOD_SECONDS)
-            request = _content(self._request_file)
+            signals.rest(BEAT_PERIOD_SECONDS)
         order = order_in(request)
         way = way_of(self._name, order)
         self._resume(way, order)
         began = way.spoke_at
         try:
-            while _content(self._request_file) in {request, None} and not self._child.has_outgrown_its_sandbox():
+            while _content(self._request_file) in {request, None} and not (
+                signals.is_to_end() or self._child.has_outgrown_its_sandbox()
+            ):
                 self._child.beat()
                 way.listen(BEAT_PERIOD_SECONDS)
                 message = message_of(self._name, way, order, time.monotonic())
@@ -95,7 +95,7 @@ class Source:
                     self._write(message)
         finally:
             way.close()
-        return RENEW
+        return 0 if signals.is_to_end() else RENEW
 
     def _resume(self, way: Way, order: Order) -> None:
         """Continue with the findings of the previous process: the program may clear them."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from devherd import signals
 from devherd.backoff import Backoff
 from devherd.kubelet.endpoint import target
 from devherd.proto import health_pb2, xpumd_pb2
@@ -84,7 +85,7 @@ class AmdExporter:
         """Ask if a call is due."""
         now = time.monotonic()
         if now < self._due_at:
-            time.sleep(min(timeout, self._due_at - now))
+            signals.rest(min(timeout, self._due_at - now))
             return
         self._due_at = now + (self._order.interval or 0.0)
         try:
@@ -210,7 +211,7 @@ class Xpumd:
         """Read the next message of the stream."""
         now = time.monotonic()
         if self._stream is None and now < self._due_at:
-            time.sleep(min(timeout, self._due_at - now))
+            signals.rest(min(timeout, self._due_at - now))
             return
         try:
             if self._stream is None:

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import select
 import signal
 import subprocess
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
+from devherd import signals
 from devherd._native import adopt_orphans, die_with_parent
 from devherd.process import SOURCE_MARK
 from devherd.sources.report import LONGEST_DETAIL, plain
@@ -117,18 +117,17 @@ class RunningProgram:
         self, command: Sequence[str], stderr: Stderr, environment: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         adopt_orphans()
-        with _sigterm_held():
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                cwd="/",
-                env=os.environ | {SOURCE_MARK: str(os.getpid()), **environment},
-                process_group=0,
-                preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
-            )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=os.environ | {SOURCE_MARK: str(os.getpid()), **environment},
+            process_group=0,
+            preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
+        )
         stderr.begin()
         self._taker = stderr
         assert self._process.stdout is not None
@@ -149,7 +148,7 @@ class RunningProgram:
         least = min((wait for wait in waits.values() if wait), default=timeout)
         if not self._open:
             least = _STEP_SECONDS  # it may end any time
-        ready = select.select(wanted, [], [], min(timeout, least))[0]
+        ready = signals.ready(wanted, min(timeout, least))
         if self._stderr in ready:
             self._taker.take(self._chunk(self._stderr))
         return self._chunk(self._stdout) if self._stdout in ready else b""
@@ -255,16 +254,6 @@ def _children() -> Iterator[tuple[int, int, str]]:
             state, parent, group, *_ = after.split()
             if int(parent) == own and state != "Z":
                 yield int(place.parent.name), int(group), plain(before.partition("(")[2], _LONGEST_NAMED)
-
-
-@contextlib.contextmanager
-def _sigterm_held() -> Iterator[None]:
-    """Block SIGTERM during a fork, in which the exception of the signal's handler would be lost."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prepare() -> None:

@@ -12,15 +12,13 @@ import logging
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO
 
-from devherd import log as logs
+from devherd import fork, signals
 from devherd.config.resolved import Config, as_json, from_json
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor import fork, signals
-from devherd.supervisor.fork import entitle
 from devherd.supervisor.loader import Load
 from devherd.supervisor.sandbox import Access, Sandbox
 
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NAME = "scanner"
-"""Name in the log, because it does the scanner's work."""
+NAME, TITLE = "scanner", "first scan"
+"""Name in the log, because it does the scanner's work, and its title."""
 REHEARSAL = "rehearsal"
 """Name in the log of the process that rehearses serving."""
 _GO, _REHEARSE = b"g", b"r"
@@ -48,20 +46,22 @@ class FirstScan:
         """Start the process."""
         answers, answer = os.pipe()
         order, self._orders = os.pipe()
-        parent = os.getpid()
-        with fork.signals_held():
-            self._pid = os.fork()
-            if self._pid == 0:
-                os.close(answers)
-                os.close(self._orders)
-                _run(load, programs, os.fdopen(answer, "wb"), order, parent)
+
+        def scan() -> int:
+            os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
+            os.close(answers)
+            os.close(self._orders)
+            return _scan(load, programs, os.fdopen(answer, "wb"), order)
+
+        self._pid = fork.forked(f"the {TITLE}", scan)
         os.close(answer)
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
 
     def config(self) -> Config | None:
         """Wait for the configuration; None if it is invalid, which the process has logged."""
-        signals.wait_for(self._answers)
+        signals.ready([self._answers])
+        signals.end_if_asked()
         line = self._answers.readline()
         return from_json(line) if line.endswith(b"\n") else None
 
@@ -75,7 +75,9 @@ class FirstScan:
 
         Raises DevherdError if the rehearsal failed, which is logged.
         """
-        if not signals.wait_for(self._answers, seconds):
+        is_over = signals.ready([self._answers], seconds)
+        signals.end_if_asked()
+        if not is_over:
             return False
         if self._answers.read(len(_REHEARSED)) != _REHEARSED:
             raise DevherdError(
@@ -93,10 +95,11 @@ class FirstScan:
     def wait(self, seconds: float) -> None:
         """Wait for its end; a scan that takes longer than `seconds` is killed, and the scanner scans instead."""
         until = time.monotonic() + seconds
-        while signals.wait_for(self._answers, max(0.0, until - time.monotonic())):
+        while signals.ready([self._answers], max(0.0, until - time.monotonic())):
             if not self._answers.read1(len(_REHEARSED)):  # end of file, and not the end of a long rehearsal
                 os.waitpid(self._pid, 0)
                 return
+        signals.end_if_asked()
         log.warning("the first scan takes longer than %.0f s; resources come as the scanner finds them", seconds)
         os.kill(self._pid, signal.SIGKILL)  # reaped by the herd: it may be in an uninterruptible sleep
 
@@ -113,43 +116,32 @@ class FirstScan:
         os.close(self._orders)
 
 
-def _run(load: Load, programs: "Programs", answer: BinaryIO, order: int, parent: int) -> NoReturn:
-    code = fork.CRASHED
+def _scan(load: Load, programs: "Programs", answers: BinaryIO, order: int) -> int:
+    """The work of the process; returns its exit code."""
+    reader = _Reader(load)
+    programs.preload_scan()  # while the supervisor still imports
+    code, read = reader.end()
+    if code:
+        return code
     try:
-        os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
-        fork.reset_signals()
-        fork.die_with(parent)
-        reader = _Reader(load)
-        programs.preload_scan()  # while the supervisor still imports
-        read = reader.config()
-        _answer(answer, read + b"\n")
+        _answer(answers, read + b"\n")
         config = from_json(read)
         settings = config.settings()
-        entitle("first scan", settings)
-        logs.configure(NAME, settings.log_level, settings.log_format)
+        fork.introduce(NAME, settings, TITLE)
         work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
         while given := os.read(order, 1):
             work[given](config)
             if given == _GO:
                 break
-            _answer(answer, _REHEARSED)
-        code = 0
-    except DevherdError as error:
-        logs.fail(error)
-        code = error.exit_code
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else fork.CRASHED
+            _answer(answers, _REHEARSED)
     except BrokenPipeError:
-        code = 0  # the supervisor ended during its start: the result is not needed
-    except BaseException:  # nothing may reach the supervisor's frames below
-        log.exception("the first scan crashed")
-    finally:
-        fork.end(code)
+        pass  # the supervisor ended during its start: the result is not needed
+    return 0
 
 
-def _answer(answer: BinaryIO, content: bytes) -> None:
-    answer.write(content)
-    answer.flush()
+def _answer(answers: BinaryIO, content: bytes) -> None:
+    answers.write(content)
+    answers.flush()
 
 
 class _Reader:
@@ -157,40 +149,25 @@ class _Reader:
 
     def __init__(self, load: Load) -> None:
         config, give = os.pipe()
-        parent = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
+
+        def read() -> int:
             os.close(config)
-            _read(load, os.fdopen(give, "wb"), parent)
+            with os.fdopen(give, "wb") as giving:
+                giving.write(as_json(load(None)))
+            return 0
+
+        self._pid = fork.forked("reading the configuration", read)
         os.close(give)
         self._config = os.fdopen(config, "rb")
 
-    def config(self) -> bytes:
-        """The configuration as JSON. Raises SystemExit with its exit code if it has logged errors; ends as it ended."""
+    def end(self) -> tuple[int, bytes]:
+        """Its exit code, not 0 if it has logged errors, and the configuration as JSON. Ends as it was killed."""
         with self._config as given:
             config = given.read()
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if code < 0:
             os.kill(os.getpid(), -code)
-        if code:
-            raise SystemExit(code)
-        return config
-
-
-def _read(load: Load, give: BinaryIO, parent: int) -> NoReturn:
-    code = fork.CRASHED
-    try:
-        fork.die_with(parent)
-        with give:
-            give.write(as_json(load(None)))
-        code = 0
-    except DevherdError as error:
-        logs.fail(error)
-        code = error.exit_code
-    except BaseException:  # nothing may reach the frames of the first scan below
-        log.exception("reading the configuration crashed")
-    finally:
-        fork.end(code)
+        return code, config
 
 
 def rehearse_start(config: Config, access: Access) -> None:
@@ -215,13 +192,13 @@ class _Serving:
     def __init__(self, settings: Settings, access: Access) -> None:
         offered, self._offers = os.pipe()
         self._failures, failure = os.pipe()
-        parent = os.getpid()
-        with fork.signals_held():
-            self._pid = os.fork()
-            if self._pid == 0:
-                os.close(self._offers)
-                os.close(self._failures)
-                _run_rehearsal(settings, access, os.fdopen(offered, "rb"), os.fdopen(failure, "wb"), parent)
+
+        def serve() -> int:
+            os.close(self._offers)
+            os.close(self._failures)
+            return _serve(settings, access, os.fdopen(offered, "rb"), os.fdopen(failure, "wb"))
+
+        self._pid = fork.forked(REHEARSAL, serve)
         os.close(offered)
         os.close(failure)
         self._code = 0
@@ -251,26 +228,22 @@ class _Serving:
             )
 
 
-def _run_rehearsal(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryIO, parent: int) -> NoReturn:
-    code = fork.CRASHED
-    try:
-        fork.die_with(parent)
-        entitle(REHEARSAL, settings)
-        logs.configure(REHEARSAL, settings.log_level, settings.log_format)
-        from devherd.device_plugin import rehearsal  # noqa: PLC0415 - the scan has no need of gRPC
+def _serve(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryIO) -> int:
+    """The work of the process; returns its exit code."""
+    fork.introduce(REHEARSAL, settings)
+    from devherd.device_plugin import rehearsal  # noqa: PLC0415 - the scan has no need of gRPC
 
-        Sandbox(access).enter()
-        resources = _resources(offered)
-        if resources is not None:
-            rehearsal.rehearse(resources, settings)
-        code = 0
+    Sandbox(access).enter()
+    resources = _resources(offered)
+    if resources is None:
+        return 0
+    try:
+        rehearsal.rehearse(resources, settings)
     except DevherdError as error:
         failure.write(json.dumps((error.what, error.why, error.cure)).encode())
         failure.flush()
-    except BaseException:  # nothing may reach the frames of the parent process
-        log.exception("%s crashed", REHEARSAL)
-    finally:
-        fork.end(code)
+        return fork.CRASHED
+    return 0
 
 
 def _resources(offered: BinaryIO) -> list[spool_pb2.Resource] | None:

@@ -10,14 +10,14 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.states import ProcessStates, SupervisorStates
 from supervisor.supervisord import Supervisor
 
-from devherd import spool
+from devherd import signals, spool
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
 from devherd.log import Once
 from devherd.process import LIVELY_SECONDS, LOOK_PERIOD_SECONDS, YIELD
 from devherd.proto import spool_pb2
-from devherd.supervisor import control, sandbox, signals
+from devherd.supervisor import control, sandbox
 from devherd.supervisor.kubelet_watch import KubeletWatch
 from devherd.supervisor.loader import Loader
 from devherd.supervisor.lock import Locks

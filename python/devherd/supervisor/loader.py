@@ -7,17 +7,15 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from devherd import log as logs
+from devherd import fork
 from devherd.config.chosen_file import label_answer
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved, write_resolved
 from devherd.configurations import Configurations
 from devherd.errors import DevherdError, UsageError
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool import Identity, identity_of
-from devherd.supervisor import fork
-from devherd.supervisor.fork import entitle
 from devherd.supervisor.lock import refusing_unusable
 
 log = logging.getLogger(__name__)
@@ -176,10 +174,7 @@ class Loader:
             self._cannot_start("cannot open a pipe", error)
             return
         try:
-            with fork.signals_held():
-                pid = self._options.fork()
-                if pid == 0:
-                    _run(self._load, self._settings, self._options.pid, complain_to)
+            pid = fork.forked(NAME, lambda: _reload(self._load, self._settings, complain_to))
         except OSError as error:
             os.close(complaints)
             self._cannot_start("cannot fork", error)
@@ -212,31 +207,23 @@ def _rest_of(pipe: int) -> str:
         return (left.read() or b"").decode(errors="replace")
 
 
-def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoReturn:
-    code = fork.CRASHED
+def _reload(load: Load, settings: Settings, complain_to: int) -> int:
+    """The work of the process; returns its exit code."""
+    fork.leave_the_supervisor(output=2, keep=complain_to)
+    fork.introduce(NAME, settings)
     try:
-        fork.leave_the_supervisor(output=2, keep=complain_to)
-        fork.die_with(parent)
-        entitle(NAME, settings)
-        logs.configure(NAME, settings.log_level, settings.log_format)
         config = load(settings)
         with refusing_unusable(settings.run_dir):
             write_resolved(settings.resolved_config_file, config)
-        for option in changed_fixed_options(settings, config.settings()):
-            log.warning(
-                "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option
-            )
-        code = 0
-        for warning in config.warnings:
-            log.warning("%s", warning)
     except (DevherdError, OSError) as error:
         log.error("%s: %s", _NOT_RELOADED, error)
         os.write(fork.KEPT, str(error).encode()[:LONGEST_COMPLAINT])
-        code = error.exit_code if isinstance(error, DevherdError) else 1
-    except BaseException:  # nothing may reach the supervisor's frames below
-        log.exception("%s crashed", NAME)
-    finally:
-        fork.end(code)
+        return error.exit_code if isinstance(error, DevherdError) else 1
+    for option in changed_fixed_options(settings, config.settings()):
+        log.warning("%s has changed in the configuration: restart devherd to apply this; the rest is in force", option)
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    return 0
 
 
 class ConfigurationsWatch:

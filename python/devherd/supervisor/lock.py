@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from devherd import spool
+from devherd import signals, spool
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.log import Once
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor import signals
 
 LOOK_SECONDS = 0.02
 """Pause between two attempts at a lock that another instance holds."""
@@ -245,6 +244,7 @@ def _lock_once_free(descriptor: int) -> None:
     """
     while not _lock(descriptor):
         signals.rest(LOOK_SECONDS)
+        signals.end_if_asked()
 
 
 def _is_free(descriptor: int) -> bool:

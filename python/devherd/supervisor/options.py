@@ -14,14 +14,14 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.options import ServerOptions
 from supervisor.poller import PollPoller
 
-from devherd import _native
+from devherd import _native, signals
 from devherd.errors import UsageError
 from devherd.history import History
 from devherd.lean_imports import lean_imports
 from devherd.log import Once
 from devherd.process import Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor import control, signals
+from devherd.supervisor import control
 from devherd.supervisor.orphans import Orphans
 from devherd.supervisor.output import Stderr, main_log_path
 from devherd.supervisor.process import ChildConfig, GroupConfig

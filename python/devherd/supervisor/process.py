@@ -1,5 +1,6 @@
 """A child on supervisord's process class: forked without exec, RUNNING after its first heartbeat, always restarted."""
 
+import gc
 import logging
 import os
 import signal
@@ -12,10 +13,10 @@ from supervisor.options import ProcessConfig, ProcessGroupConfig, decode_wait_st
 from supervisor.process import ProcessGroup, Subprocess
 from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
 
+from devherd import fork, signals
 from devherd.backoff import Backoff
-from devherd.process import RENEW, Child
+from devherd.process import RENEW, Child, ChildMain
 from devherd.proto import spool_pb2
-from devherd.supervisor import fork
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
 from devherd.supervisor.sandbox import Access, Sandbox, make_directories
@@ -126,7 +127,7 @@ class Process(Subprocess):
         self._spawned_at = time.monotonic()
         self._silent = False
         self._dead_by = NEVER
-        with fork.signals_held():
+        with signals.held():
             pid: int | None = super().spawn()
         if pid is None:
             self._close_output()
@@ -142,8 +143,8 @@ class Process(Subprocess):
         settings, heartbeats = options.settings, options.heartbeats
         name, may_watch = self.config.child_name, options.may_watch(self.slot)
         child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, may_watch)
-        output = self.pipes["child_stdout"]
-        fork.cross(child, self.config.program.main, sandbox, output, options.pid)
+        output, main = self.pipes["child_stdout"], self.config.program.main
+        fork.become(name, lambda: begin(child, main, sandbox, output), options.pid)
 
     def make_directories(self) -> None:
         """Create the child's own directories, at its start and after they were removed."""
@@ -321,6 +322,15 @@ class Process(Subprocess):
 
     def _has_beaten(self) -> bool:
         return self._last_beat() > 0
+
+
+def begin(child: Child, main: ChildMain, sandbox: Sandbox, output: int) -> int:
+    """Become a child, in its process, and run its main function; returns the exit code."""
+    fork.leave_the_supervisor(output)
+    fork.introduce(child.name, child.settings)
+    sandbox.enter()
+    gc.freeze()
+    return main(child)
 
 
 class Group(ProcessGroup):

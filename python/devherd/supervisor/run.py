@@ -8,9 +8,9 @@ import contextlib
 import gc
 import sys
 
+from devherd import signals
 from devherd.lean_imports import lean_imports
 from devherd.process import SILENCE_LIMIT_SECONDS
-from devherd.supervisor import signals
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs

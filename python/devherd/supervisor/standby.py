@@ -9,16 +9,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import NoReturn
 
+from devherd import fork, signals
 from devherd import log as logs
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.instance.files import announce_standby, open_standby_file
 from devherd.proto import spool_pb2
-from devherd.supervisor import fork, output, signals
+from devherd.supervisor import output
 from devherd.supervisor.first_scan import FirstScan
-from devherd.supervisor.fork import entitle
 from devherd.supervisor.programs import Programs
 from devherd.text import duration, revision, version
 
@@ -95,34 +94,22 @@ class Standby:
         log.info("taking over after %s", duration(time.monotonic() - self._since))
 
     def _fork_server(self, why: str, announcement: int, *, is_ready: bool) -> int:
-        parent = os.getpid()
-        with fork.signals_held():
-            try:
-                pid = os.fork()
-            except OSError as error:
-                raise DevherdError(
-                    "this instance cannot stand by",
-                    f"no further process can be started: {error.strerror}",
-                    "allow more of them: the pod's pids, or `ulimit -u`",
-                ) from error
-            if pid == 0:
-                _run(self._programs, self._config, why, announcement, parent, is_ready=is_ready)
-        return pid
-
-
-def _run(programs: Programs, config: Config, why: str, announcement: int, parent: int, *, is_ready: bool) -> NoReturn:
-    code = fork.CRASHED
-    try:
-        settings = config.settings()
         waiting = spool_pb2.Standby(version=version(), revision=revision(), since=time.time())
-        fork.leave_the_supervisor(output=2, keep=announcement)
-        fork.die_with(parent)
-        entitle(NAME, settings)
-        logs.configure(NAME, settings.log_level, settings.log_format)
-        # An instance that is not ready is not announced as standby.
-        programs.stand_by(config, why, lambda: not is_ready or announce_standby(fork.KEPT, waiting), is_ready)
-        code = 0
-    except BaseException:  # nothing may reach the supervisor's frames below
-        log.exception("%s crashed", NAME)
-    finally:
-        fork.end(code)
+
+        def announce() -> bool:
+            return not is_ready or announce_standby(fork.KEPT, waiting)  # not as standby before it is ready
+
+        def serve() -> int:
+            fork.leave_the_supervisor(output=2, keep=announcement)
+            fork.introduce(NAME, self._config.settings())
+            self._programs.stand_by(self._config, why, announce, is_ready)
+            return 0
+
+        try:
+            return fork.forked(NAME, serve)
+        except OSError as error:
+            raise DevherdError(
+                "this instance cannot stand by",
+                f"no further process can be started: {error.strerror}",
+                "allow more of them: the pod's pids, or `ulimit -u`",
+            ) from error

@@ -13,14 +13,14 @@ import grpc.aio  # noqa: F401
 
 import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
 from devherd import log as logs
-from devherd import spool
+from devherd import signals, spool
 from devherd.config.resolved import Config, write_resolved
 from devherd.health import cordon
 from devherd.history import forget_old
 from devherd.kubelet import endpoint
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor import control, output, signals
+from devherd.supervisor import control, output
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.herd import Herd
 from devherd.supervisor.loader import Load, Loader

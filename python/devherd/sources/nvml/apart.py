@@ -14,7 +14,8 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from devherd._native import NvmlWatch, die_with_parent, set_process_name
+from devherd import fork
+from devherd._native import NvmlWatch, set_process_name
 from devherd.sources.nvml.counts import Reading
 
 _DIE_SECONDS = 1.0
@@ -28,15 +29,16 @@ class Apart:
     def __init__(self) -> None:
         question, self._questions = os.pipe()
         self._answers, answer = os.pipe()
-        parent = os.getpid()
-        self._process = os.fork()
-        if self._process == 0:
-            with contextlib.suppress(BaseException):
-                os.close(self._questions)
-                os.close(self._answers)
-                _be_a_child_of(parent)
-                _Server(answer).serve(question)
-            os._exit(0)
+
+        def serve() -> int:
+            os.close(self._questions)
+            os.close(self._answers)
+            faulthandler.disable()  # how one has ended is told by the other
+            set_process_name(_NAME)
+            _Server(answer).serve(question)
+            return 0
+
+        self._process = fork.forked(_NAME, serve)
         os.close(question)
         os.close(answer)
 
@@ -63,15 +65,6 @@ class Apart:
         os.waitpid(self._process, 0)
 
 
-def _be_a_child_of(parent: int) -> None:
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    faulthandler.disable()  # how one has ended is told by the other
-    set_process_name(_NAME)
-
-
 def _line(pipe: int) -> Any:
     """The next line of a pipe, from JSON. Raises ValueError if it ends before."""
     text = b""
@@ -81,6 +74,11 @@ def _line(pipe: int) -> Any:
             raise ValueError("nothing comes from it any more")
         text += part
     return json.loads(text)
+
+
+def _write(pipe: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(pipe, text) :]
 
 
 class _Server:
@@ -94,9 +92,11 @@ class _Server:
     def serve(self, question: int) -> None:
         """Answer until the questions end."""
         while True:
-            answer = json.dumps(self._ask_all(_line(question))).encode() + b"\n"
-            while answer:
-                answer = answer[os.write(self._answer, answer) :]
+            try:
+                asked = _line(question)
+            except ValueError:
+                return
+            _write(self._answer, json.dumps(self._ask_all(asked)).encode() + b"\n")
 
     def _ask_all(self, question: dict[str, Any]) -> dict[str, Any]:
         readings: list[Reading] = []
@@ -145,16 +145,13 @@ def _has_ended(process: int) -> bool:
 def _ask(question: dict[str, Any], gpu: str) -> tuple[int, int]:
     """A process that asks about one GPU: the pipe of its answer, and its id."""
     pipe, answer = os.pipe()
-    parent = os.getpid()
-    process = os.fork()
-    if process == 0:
-        with contextlib.suppress(BaseException):
-            _be_a_child_of(parent)
-            os.close(pipe)
-            text = json.dumps(_answered(question, gpu)).encode()
-            while text:
-                text = text[os.write(answer, text) :]
-        os._exit(0)
+
+    def ask() -> int:
+        os.close(pipe)
+        _write(answer, json.dumps(_answered(question, gpu)).encode())
+        return 0
+
+    process = fork.forked(_NAME, ask)
     os.close(answer)
     return pipe, process
 

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from devherd import spool
+from devherd import signals, spool
 from devherd._native import DirectoryWatch, die_with_parent
 from devherd.backoff import Backoff
 from devherd.log import Once
@@ -27,7 +26,17 @@ from devherd.sources.nvml import session as nvml_answer
 from devherd.sources.nvml.apart import Apart
 from devherd.sources.nvml.counts import Reading
 from devherd.sources.nvml.findings import NVML
-from devherd.sources.nvml.session import SLICE_SECONDS, Answer, Asking, Hangs, Request, Session, Watcher, answered
+from devherd.sources.nvml.session import (
+    SLICE_SECONDS,
+    Answer,
+    Asking,
+    Ended,
+    Hangs,
+    Request,
+    Session,
+    Watcher,
+    answered,
+)
 from devherd.spool import Identity, identity_of
 
 log = logging.getLogger(__name__)
@@ -51,7 +60,7 @@ T = TypeVar("T")
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until NVML hangs."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signals.remember()
     return Source(child).run()
 
 
@@ -76,9 +85,9 @@ class Source:
         self._unwritable = Once(log.error)
 
     def run(self) -> int:
-        """Ask and watch when it is due; returns the exit code when another process is needed."""
+        """Ask and watch when it is due, until asked to end or another process is needed; returns the exit code."""
         self._explain_how_the_last_process_ended()
-        while not self._child.has_outgrown_its_sandbox():
+        while not (signals.is_to_end() or self._child.has_outgrown_its_sandbox()):
             self._child.beat()
             self._look_for_requests()
             request = self._request()
@@ -90,10 +99,10 @@ class Source:
                 self._stand_by(pause)
                 continue
             if request is not None and not self._go_on(request):
-                return REPLACE_ME
+                return 0 if signals.is_to_end() else REPLACE_ME
             if request is None or self._watcher.is_resting():
                 self._rest()
-        return RENEW
+        return 0 if signals.is_to_end() else RENEW
 
     def _stand_by(self, pause: str) -> None:
         """Say why NVML is not asked, and rest; facts and findings stay as they are."""
@@ -116,7 +125,7 @@ class Source:
         return request != self._asked or bool(self._answer.failures and time.monotonic() >= self._ask_again_at)
 
     def _go_on(self, request: Request) -> bool:
-        """Ask or watch; False when another process is needed: NVML hangs, or this process may not open new nodes."""
+        """Ask or watch; False when it is to end: asked to, or NVML hangs, or it may not open new nodes."""
         is_due = self._is_due(request)
         if is_due and device_nodes() != self._nodes:
             log.info("device nodes were created or removed; this process may open only those that existed at its start")
@@ -131,6 +140,9 @@ class Source:
         except Hangs as hangs:
             self._give_up(request, hangs)
             return False
+        except Ended:
+            self._become(replace(self._answer, asking=None))
+            return False
         return True
 
     def _ask(self, request: Request) -> None:
@@ -142,16 +154,12 @@ class Source:
         apart = self._watcher.apart
         slow = request["patience_seconds"], lambda: self._become(self._answer.slow())
         begin = time.monotonic()
-        try:
-            answer, readings = answered(
-                lambda: attempt(begun, before, session, apart),
-                nvml_answer.deadline_seconds(request),
-                self._child.beat,
-                slow,
-            )
-        except SystemExit:  # by SIGTERM: not a crash
-            self._become(replace(self._answer, asking=None))
-            raise
+        answer, readings = answered(
+            lambda: attempt(begun, before, session, apart),
+            nvml_answer.deadline_seconds(request),
+            self._child.beat,
+            slow,
+        )
         self._watcher.begin(request, None if answer.failures else session, readings, begin)
         self._become(answer)
         self._ask_again_at = time.monotonic() + ATTEMPTS.after(max(0, self._answer.failures - 1))
@@ -209,8 +217,8 @@ class Source:
         if self._answer.failures:
             seconds = min(seconds, max(0.0, self._ask_again_at - time.monotonic()))
         if self._watch is None:
-            time.sleep(seconds)
-        elif select.select([self._watch], [], [], seconds)[0]:
+            signals.rest(seconds)
+        elif signals.ready([self._watch], seconds):
             self._watch.drain()
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from devherd import spool
+from devherd import signals, spool
 from devherd._native import NvmlWatch, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
@@ -259,6 +259,10 @@ class Hangs(Exception):  # noqa: N818 - it names the state of NVML
         """Whether the thread is in uninterruptible sleep (state D), which signals do not end."""
 
 
+class Ended(Exception):  # noqa: N818 - as above
+    """This process is to end, and waits for no call."""
+
+
 class _Call(threading.Thread, Generic[T]):
     def __init__(self, ask: Callable[[], T]) -> None:
         super().__init__(name="nvml", daemon=True)
@@ -290,7 +294,7 @@ def answered(
 ) -> T:
     """What `ask` returns or raises, called in a thread while this one sends heartbeats.
 
-    `slow`: seconds after which a function is called once. Raises Hangs after `seconds`.
+    `slow`: seconds after which a function is called once. Raises Hangs after `seconds`, Ended once asked to end.
     """
     call = _Call(ask)
     begin = time.monotonic()
@@ -298,6 +302,8 @@ def answered(
     slow_at, be_slow = (begin + slow[0], slow[1]) if slow else (hangs_at, None)
     call.start()
     while call.is_alive():
+        if signals.is_to_end():
+            raise Ended
         beat()
         now = time.monotonic()
         if now >= hangs_at:
@@ -316,7 +322,7 @@ class Asking(Protocol):
     """Runs a call of NVML."""
 
     def __call__(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns or raises; raises Hangs if it hangs."""
+        """What `ask` returns or raises; raises Hangs if it hangs, Ended once asked to end."""
 
 
 class Watcher:
