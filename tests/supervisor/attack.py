@@ -165,7 +165,12 @@ def main() -> None:
     heartbeats = Heartbeats()
     output, sandbox = os.dup(1), Sandbox(access)
     child = Child(f"{program.group}:{OWN}", SETTINGS, heartbeats, heartbeats.claim(), sandbox)
-    fork.forked(child.name, lambda: begin(child, attack, sandbox, output))
+
+    def run() -> int:
+        begin(child, sandbox, output)
+        return attack(child)
+
+    fork.forked(child.name, run)
     os.close(1)
     os.close(output)
     os.wait()

@@ -132,7 +132,7 @@ def hand_over(child: Child) -> None:
     child.yields()
 
 
-def tiny_child(child: Child) -> int:
+def main(child: Child) -> int:
     """Beats and does as it is told."""
     ended = False
 
@@ -174,7 +174,7 @@ def children() -> tuple[Program, ...]:
         return Access(read=(Path("/"),), write=(RUN_DIR,), sockets=(RUN_DIR,))
 
     def program(group: str, **fields: Any) -> Program:
-        return Program(group=group, main=tiny_child, may=may, **fields)
+        return Program(group=group, module=__name__, may=may, **fields)
 
     return (
         program("scanner", reloads=True),

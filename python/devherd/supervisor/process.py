@@ -1,6 +1,7 @@
 """A child on supervisord's process class: forked without exec, RUNNING after its first heartbeat, always restarted."""
 
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -143,8 +144,14 @@ class Process(Subprocess):
         settings, heartbeats = options.settings, options.heartbeats
         name, may_watch = self.config.child_name, options.may_watch(self.slot)
         child = Child(name, settings, heartbeats, self.slot, self.last_exit, sandbox, may_watch)
-        output, main = self.pipes["child_stdout"], self.config.program.main
-        fork.become(name, lambda: begin(child, main, sandbox, output), options.pid)
+        output, module = self.pipes["child_stdout"], self.config.program.module
+
+        def run() -> int:
+            begin(child, sandbox, output)
+            main: ChildMain = importlib.import_module(module).main
+            return main(child)
+
+        fork.become(name, run, options.pid)
 
     def make_directories(self) -> None:
         """Create the child's own directories, at its start and after they were removed."""
@@ -324,13 +331,12 @@ class Process(Subprocess):
         return self._last_beat() > 0
 
 
-def begin(child: Child, main: ChildMain, sandbox: Sandbox, output: int) -> int:
-    """Become a child, in its process, and run its main function; returns the exit code."""
+def begin(child: Child, sandbox: Sandbox, output: int) -> None:
+    """Make its process a child's, before it imports its module."""
     fork.leave_the_supervisor(output)
     fork.introduce(child.name, child.settings)
     sandbox.enter()
     gc.freeze()
-    return main(child)
 
 
 class Group(ProcessGroup):

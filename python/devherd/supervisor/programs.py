@@ -1,4 +1,4 @@
-"""The programs of an instance, as data: group, name, main function and access.
+"""The programs of an instance, as data: group, name, module and access.
 
 Modules that children share are imported before the forks, others in the child.
 """
@@ -17,7 +17,7 @@ from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
 from devherd.lean_imports import PROMETHEUS, lean_imports
-from devherd.process import HOLDERS, Child, ChildMain
+from devherd.process import HOLDERS
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS, NVML, temporary_directory
 from devherd.settings import Settings
@@ -34,7 +34,8 @@ class Program:
     group: str
     name: str = ""
     """Its name in the group; if empty, that of the group. With `per_file` it is the file's key."""
-    main: ChildMain
+    module: str
+    """Imported in the child; `main(child)` of it returns the exit code."""
     may: Callable[[Settings, str], Access]
     """Returns what a child may access, from the settings and its name."""
     per_file: Callable[[Settings], Path] | None = None
@@ -76,60 +77,6 @@ class Programs:
     Arguments: the configuration; why it waits; a function that announces this instance as standby, to be called until
     it returns True, because another standby may have announced itself; a bool, True if this one is ready to take over.
     """
-
-
-def _scanner(child: Child) -> int:
-    from devherd.scanner import loop as scanner  # noqa: PLC0415 - only this process needs it
-
-    return scanner.main(child)
-
-
-def _exporter(child: Child) -> int:
-    from devherd.exporter.main import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _nvml(child: Child) -> int:
-    from devherd.sources.nvml.main import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _listener(child: Child) -> int:
-    from devherd.sources.listener import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _ledger(child: Child) -> int:
-    from devherd.ledger.main import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _holders(child: Child) -> int:
-    from devherd.kubelet.holders import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _pre_start(child: Child) -> int:
-    from devherd.pre_start.main import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _kubernetes(child: Child) -> int:
-    from devherd.kubernetes.main import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _resource(child: Child) -> int:
-    from devherd.device_plugin.child import main  # noqa: PLC0415 - imported by _preload
-
-    return main(child)
 
 
 def _preload_scan() -> None:
@@ -412,7 +359,7 @@ _RESOURCE_LIMITS = MappingProxyType(
 
 
 def _source(
-    main: ChildMain,
+    module: str,
     may: Callable[[Settings, str], Access],
     keys: Callable[[str], bool],
     *,
@@ -421,7 +368,7 @@ def _source(
     """A program for the sources with these keys; each runs while the scanner has a request for it."""
     return Program(
         group="source",
-        main=main,
+        module=module,
         may=may,
         per_file=lambda settings: settings.requests_directory,
         suffix=".json",
@@ -432,24 +379,40 @@ def _source(
 
 DEVHERD = Programs(
     children=(
-        Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
-        Program(group="exporter", main=_exporter, may=_exporter_access, wanted=_serves_http, reloads=True),
-        _source(_nvml, _nvml_access, lambda key: key == NVML),
-        _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
-        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
-        _source(_listener, _monitor_access, lambda key: key in MONITORS),
-        _source(_ledger, _ledger_access, lambda key: key == LEDGER),
-        Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
+        Program(group="scanner", module="devherd.scanner.loop", may=_scanner_access, reloads=True),
+        Program(
+            group="exporter",
+            module="devherd.exporter.main",
+            may=_exporter_access,
+            wanted=_serves_http,
+            reloads=True,
+        ),
+        _source("devherd.sources.nvml.main", _nvml_access, lambda key: key == NVML),
+        _source("devherd.sources.listener", _kfd_access, lambda key: key == AMD_KFD),
+        _source(
+            "devherd.sources.listener",
+            _external_access,
+            lambda key: key.startswith(EXTERNAL_PREFIX),
+            starts_programs=True,
+        ),
+        _source("devherd.sources.listener", _monitor_access, lambda key: key in MONITORS),
+        _source("devherd.ledger.main", _ledger_access, lambda key: key == LEDGER),
+        Program(
+            group="kubernetes",
+            module="devherd.kubernetes.main",
+            may=_kubernetes_access,
+            wanted=needs_process,
+        ),
         Program(
             group="pre-start",
-            main=_pre_start,
+            module="devherd.pre_start.main",
             may=_pre_start_access,
             wanted=_asks_before_starts,
             starts_programs=True,
         ),
         Program(
             group=HOLDERS,
-            main=_holders,
+            module="devherd.kubelet.holders",
             may=_holders_access,
             per_file=lambda settings: settings.requests_directory,
             suffix=".json",
@@ -457,7 +420,7 @@ DEVHERD = Programs(
         ),
         Program(
             group="resource",
-            main=_resource,
+            module="devherd.device_plugin.child",
             may=_resource_access,
             per_file=lambda settings: settings.resources_directory,
             hands_over=True,
