@@ -7,7 +7,7 @@ from instance import open_paths, until
 
 from devherd import spool
 from devherd.settings import Settings
-from devherd.supervisor.lock import RunDirectoryLock
+from devherd.supervisor.lock import Locks
 
 RESOURCE = "resource:example.com_first"
 
@@ -86,9 +86,9 @@ def test_a_run_directory_of_an_earlier_instance_is_closed_to_others(tmp_path):
     settings.run_dir.mkdir(mode=0o755)
     settings.reserve_file.touch()
     (settings.run_dir / ".verdicts.pb.new").touch()
-    lock = RunDirectoryLock(settings)
-    lock.hold()
-    lock.release()
+    locks = Locks(settings)
+    locks.take()
+    locks.release()
     assert settings.run_dir.stat().st_mode & 0o7777 == 0o700
 
 

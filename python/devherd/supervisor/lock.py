@@ -26,110 +26,59 @@ LOOK_SECONDS = 0.02
 log = logging.getLogger(__name__)
 
 
-class RunDirectoryLock:
-    """The lock on `<run-dir>/lock`."""
+class Lock:
+    """A lock on the file or directory that is at a path, which may be removed and created again."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._descriptor: int | None = None
+    def __init__(
+        self, path: Path, in_use: Callable[[], AlreadyRunningError], make: Callable[[], None] | None = None
+    ) -> None:
+        """`in_use`: the refusal if another instance holds it; `make`: prepares the place of a file of devherd's own.
 
-    def hold(self) -> None:
-        """Create the run directory and lock it.
-
-        Raises AlreadyRunningError if another instance holds it, OSError if it cannot be created or written.
+        Without `make` it is the kubelet's directory: if that is absent, nothing is locked; if it cannot be locked, that
+        is logged. With `make`, all methods but `release` raise OSError.
         """
-        descriptor = self._opened()
-        if not _lock(descriptor):
-            os.close(descriptor)
-            raise AlreadyRunningError(
-                f"the run directory {self._settings.run_dir} is in use",
-                f"another instance runs here{_holder(self._settings)}",
-                "stop it first, or name another directory with --run-dir",
-            )
-        self._descriptor = descriptor
-
-    def is_free(self) -> bool:
-        """True if no other instance holds it. Raises OSError if it cannot be created or written."""
-        return _is_free(self._opened())
-
-    def wait(self) -> None:
-        """Wait until no other instance holds it, and lock it. Raises OSError if it cannot be created or written.
-
-        Raises SystemExit if a signal has requested the end.
-        """
-        while True:
-            descriptor = self._opened()
-            _lock_once_free(descriptor)
-            if _is_at(descriptor, self._settings.lock_file):
-                self._descriptor = descriptor
-                return
-            os.close(descriptor)  # the directory was removed during the wait
-
-    def release(self) -> None:
-        """Release the lock."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
-
-    def _opened(self) -> int:
-        _make_directories(self._settings)
-        return os.open(self._settings.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-@contextmanager
-def refusing_unusable(run_dir: Path) -> Iterator[None]:
-    """Turn the OSErrors of a run directory that cannot be created or written into a UsageError."""
-    try:
-        yield
-    except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise UsageError(
-            f"cannot use the run directory {run_dir}",
-            f"{error.filename or run_dir}: {error.strerror}",
-            "make room there" if is_full else "name one that can be written with --run-dir",
-        ) from error
-
-
-class KubeletDirectoryLock:
-    """The lock on `<kubelet-dir>/device-plugins`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._path = path
+        self._in_use = in_use
+        self._make = make
         self._descriptor: int | None = None
         self._complaint = Once(log.warning)
 
     def hold(self) -> None:
-        """Lock the directory that is now at the path, if it exists and is not locked yet; called repeatedly.
+        """Lock what is now at the path, if that is not locked yet; called repeatedly.
 
         Raises AlreadyRunningError if another instance holds it.
         """
-        try:
+        with self._tolerance():
             if self._is_held():
                 return
-            self._take()
-        except FileNotFoundError:
-            return  # no kubelet yet
-        except OSError as error:
-            self._complain(error)
+            descriptor = self._opened()
+            try:
+                if not _lock(descriptor):
+                    raise self._in_use()
+            except Exception:
+                os.close(descriptor)
+                raise
+            self._keep(descriptor)
 
     def is_free(self) -> bool:
         """True if no other instance holds it, or if that is unknown."""
-        try:
-            return _is_free(self._opened())
-        except OSError:
-            return True
+        with self._tolerance():
+            descriptor = self._opened()
+            try:
+                return _lock(descriptor)
+            finally:
+                os.close(descriptor)
+        return True
 
     def wait(self) -> None:
-        """Wait until no other instance holds it, and lock it, if it exists."""
-        try:
+        """Wait until no other instance holds it, and lock it. Raises SystemExit if a signal has asked for the end."""
+        with self._tolerance():
             while not self._is_held():
                 descriptor = self._opened()
-                _lock_once_free(descriptor)
+                while not _lock(descriptor):  # a blocking `flock` would go on after a signal that is only noted
+                    signals.rest(LOOK_SECONDS)
+                    signals.end_if_asked()
                 self._keep(descriptor)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._complain(error)
 
     def release(self) -> None:
         """Release the lock."""
@@ -137,39 +86,56 @@ class KubeletDirectoryLock:
             os.close(self._descriptor)
         self._descriptor = None
 
-    def _is_held(self) -> bool:
-        return self._descriptor is not None and _is_at(self._descriptor, self._directory)
-
     def _opened(self) -> int:
-        return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if self._make is None:
+            return os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._make()
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _take(self) -> None:
-        descriptor = self._opened()
-        if not _lock(descriptor):
-            os.close(descriptor)
-            raise AlreadyRunningError(
-                f"the kubelet directory {self._directory} is in use",
-                "another instance with another run directory serves this kubelet",
-                "stop it first, or name another kubelet with --kubelet-dir",
-            )
-        self._keep(descriptor)
+    def _is_held(self) -> bool:
+        """True if the locked file is still the one at the path."""
+        if self._descriptor is None:
+            return False
+        try:
+            held, there = os.fstat(self._descriptor), self._path.stat()
+        except FileNotFoundError:
+            return False
+        return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
 
     def _keep(self, descriptor: int) -> None:
         self.release()
         self._descriptor = descriptor
         self._complaint.over()
 
-    def _complain(self, error: OSError) -> None:
-        why = f"{self._directory}: {error.strerror or error}"
-        self._complaint.complain("cannot lock the kubelet directory, a second instance would go unnoticed: %s", why)
+    @contextmanager
+    def _tolerance(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._make is not None:
+                raise
+            if not isinstance(error, FileNotFoundError):
+                why = f"{self._path}: {error.strerror or error}"
+                self._complaint.complain(
+                    "cannot lock the kubelet directory, a second instance would go unnoticed: %s", why
+                )
 
 
 class Locks:
     """Both locks of an instance."""
 
     def __init__(self, settings: Settings) -> None:
-        self._kubelet_directory = KubeletDirectoryLock(settings.plugin_directory)
-        self._run_directory = RunDirectoryLock(settings)
+        self._run_directory = Lock(
+            settings.lock_file, lambda: _run_directory_in_use(settings), lambda: _make_directories(settings)
+        )
+        self._kubelet_directory = Lock(
+            settings.plugin_directory,
+            lambda: AlreadyRunningError(
+                f"the kubelet directory {settings.plugin_directory} is in use",
+                "another instance with another run directory serves this kubelet",
+                "stop it first, or name another kubelet with --kubelet-dir",
+            ),
+        )
         self.are_held = False
         """True from `take` to `release`."""
 
@@ -179,7 +145,7 @@ class Locks:
         `stand_by` gets the refusal and a function that returns True if the lock is free; it may be called twice.
 
         Without `stand_by`, raises AlreadyRunningError if another instance holds a lock. Raises OSError if the run
-        directory cannot be created or written, SystemExit if a signal has requested the end during the wait.
+        directory cannot be created or written, SystemExit if a signal has asked for the end during the wait.
         """
         for lock in (self._run_directory, self._kubelet_directory):
             try:
@@ -203,6 +169,32 @@ class Locks:
         self.are_held = False
         self._kubelet_directory.release()
         self._run_directory.release()
+
+
+def _run_directory_in_use(settings: Settings) -> AlreadyRunningError:
+    try:
+        holder = f", process {spool.read(settings.children_file, spool_pb2.Children).supervisor_pid}"
+    except (OSError, spool.SpoolError):
+        holder = ""
+    return AlreadyRunningError(
+        f"the run directory {settings.run_dir} is in use",
+        f"another instance runs here{holder}",
+        "stop it first, or name another directory with --run-dir",
+    )
+
+
+@contextmanager
+def refusing_unusable(run_dir: Path) -> Iterator[None]:
+    """Turn the OSErrors of a run directory that cannot be created or written into a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise UsageError(
+            f"cannot use the run directory {run_dir}",
+            f"{error.filename or run_dir}: {error.strerror}",
+            "make room there" if is_full else "name one that can be written with --run-dir",
+        ) from error
 
 
 def _make_directories(settings: Settings) -> None:
@@ -235,37 +227,3 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _lock_once_free(descriptor: int) -> None:
-    """Take the lock once it is free. A blocking `flock` would resume after a signal that is only remembered.
-
-    Raises SystemExit if a signal has requested the end.
-    """
-    while not _lock(descriptor):
-        signals.rest(LOOK_SECONDS)
-        signals.end_if_asked()
-
-
-def _is_free(descriptor: int) -> bool:
-    """True if the lock is free. Closes the descriptor."""
-    try:
-        return _lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """True if the open file is still the one at the path."""
-    try:
-        held, there = os.fstat(descriptor), path.stat()
-    except FileNotFoundError:
-        return False
-    return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
-
-
-def _holder(settings: Settings) -> str:
-    try:
-        return f", process {spool.read(settings.children_file, spool_pb2.Children).supervisor_pid}"
-    except (OSError, spool.SpoolError):
-        return ""
