@@ -29,11 +29,7 @@ MOST_CHILDREN = 1 << 16
 BEAT_PERIOD_SECONDS = 1.0
 LOOK_PERIOD_SECONDS = 5.0
 """Time between two looks at what events report, while nothing happens: a look finds what was not reported."""
-LIVELY_SECONDS = 10.0
-"""For this time after an event, such a look comes with each heartbeat."""
 _MEMORY_NAME = "devherd-heartbeats"
-SILENCE_LIMIT_SECONDS = 10.0
-"""The supervisor replaces a child whose heartbeat is older. Of a supervisor with an older one, the exporter says so."""
 SOURCE_MARK = "DEVHERD_SOURCE_PROCESS"
 """In the environment of an operator's program, and so of all that it starts: the process of the source."""
 HOLDERS = "holders"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.configurations import Configurations
+from devherd.waits import USUAL_WAITS, Waits
 
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources are registered: by a call to the kubelet's socket, or by sockets that the kubelet finds."""
@@ -61,6 +62,7 @@ class Settings:
     """Seconds between two checks that the kubelet still has all devices; 0: never."""
     given_options: tuple[tuple[str, str], ...] = ()
     """The options of the command line, which a reload keeps."""
+    waits: Waits = USUAL_WAITS
 
     @property
     def listen_addresses(self) -> list[str]:

@@ -1,7 +1,7 @@
 """devherd for which hours pass at once.
 
 Usage: hurried_devherd.py FILE ARGS…. FILE holds seconds by which the policy of health is ahead of the clock. What is
-asked each half minute (NVML, AMD's metrics exporter) is asked each second.
+asked each half minute (NVML, monitors of vendors) is asked each second.
 """
 
 import sys
@@ -12,8 +12,6 @@ from types import SimpleNamespace
 from devherd import _native
 from devherd.cli import cordon
 from devherd.scanner import observer
-from devherd.sources import request
-from devherd.sources.nvml import session
 
 forward = Path(sys.argv[1])
 restrict = _native.restrict
@@ -29,8 +27,8 @@ def restrict_but_for_the_clock(*, write, **access):
 
 _native.restrict = restrict_but_for_the_clock
 observer.time = cordon.time = SimpleNamespace(time=time.time, monotonic=ahead)
-request._INTERVAL = session.LOOK_SECONDS = 1.0
 
-from devherd.cli import main  # noqa: E402 - after the clock is ahead
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from hurried import main  # noqa: E402 - after the clock is ahead
 
-sys.exit(main(sys.argv[2:]))
+sys.exit(main(sys.argv[2:], nvml_look=1.0, monitor_look=1.0))

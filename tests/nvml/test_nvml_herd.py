@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import scratch
 from everything_node import pid_of_scanner
+from hurried import hurried
 from nvml_host import Host, askers, put_below
 from nvml_stub import Stub
 
@@ -134,8 +134,9 @@ async def test_what_the_driver_wants_done_decides_after_an_xid(
     """Nothing: the GPU is back within moments, whoever told of the Xid. A reset: Unhealthy until none is wanted."""
     put_below(stub, directory / "node", monkeypatch)
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    testbed.command = hurried(nvml_look=1.0)
     host = Host(testbed.node, stub)
-    stub.field(0, 230, 0).field(1, 230, 0)
+    stub.field(1, 230, 0)
     async with testbed:
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
         await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
@@ -144,7 +145,7 @@ async def test_what_the_driver_wants_done_decides_after_an_xid(
             f"NVRM: Xid (PCI:{bus}): 48, An uncorrectable double bit error (DBE) was detected"
         )
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
-        stub.xid(0, 48)
+        stub.field(0, 230, 0).xid(0, 48)
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=30)
         stub.field(1, 230, 1).xid(1, 119)
         await testbed.until(
@@ -184,6 +185,7 @@ async def test_a_gpu_that_nvml_cannot_open_is_given_to_no_pod_until_it_can(
     """Defect: it stayed Healthy, without a warning. Or NVML does not count it, though the driver has it."""
     put_below(stub, directory / "node", monkeypatch)
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    testbed.command = hurried(nvml_look=1.0, nvml_second_look=0.5)
     host = Host(testbed.node, stub)
     lines = list(stub.lines)
     if is_counted:
@@ -207,6 +209,7 @@ async def test_a_gpu_that_nvml_may_not_open_is_a_warning(directory: Path, stub: 
     """No permission, or no node in the container: that says nothing of the GPU."""
     put_below(stub, directory / "node", monkeypatch)
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=3)), CONFIG)
+    testbed.command = hurried(nvml_look=1.0)
     host = Host(testbed.node, stub)
     stub.say("fail", HANDLES[0], 4, gpu=1).say("fail", HANDLES[0], 6, gpu=2).write()
     async with testbed:
@@ -223,6 +226,7 @@ async def test_an_xid_that_a_reset_ends_is_over_when_nvml_shows_that_the_gpu_was
     """Defect: after `nvidia-smi -r` it was held for ever. The GPU is let go of before, or it could not be reset."""
     put_below(stub, directory / "node", monkeypatch)
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    testbed.command = hurried(nvml_look=1.0)
     host = Host(testbed.node, stub)
     for gpu in (0, 1):
         stub.say("persistence", gpu=gpu, mode=1).field(gpu, 230, 0).field(gpu, 83, 7_000_000, type=3)
@@ -330,15 +334,6 @@ async def test_a_restarted_instance_knows_at_once_what_nvml_said_before(
         await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
 
 
-AT_ONCE = """
-import sys
-from devherd.cli import main
-from devherd.supervisor import newer_driver
-newer_driver.STANDS_SECONDS = 1.0
-sys.exit(main())
-"""
-
-
 async def test_a_container_is_ended_for_a_newer_driver_and_its_next_start_has_nvml(
     directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
@@ -347,7 +342,7 @@ async def test_a_container_is_ended_for_a_newer_driver_and_its_next_start_has_nv
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     stub.driver = "570.86.15"
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1)), CONFIG)
-    testbed.command = (sys.executable, "-c", AT_ONCE)
+    testbed.command = hurried(newer_driver=1.0)
     Host(testbed.node, stub)
     stub.say("fail", "nvmlInit_v2", 18).write()
     await testbed.kubelet.start()

@@ -14,7 +14,8 @@ from devherd.config.model import Config
 from devherd.proto import health_pb2
 from devherd.sources.nvml.apart import Apart
 from devherd.sources.nvml.findings import Health
-from devherd.sources.nvml.session import LOOK_SECONDS, Session, Watcher
+from devherd.sources.nvml.session import Session, Watcher
+from devherd.waits import USUAL_WAITS
 from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -372,7 +373,7 @@ def test_a_watcher_that_keeps_nothing_open_rests_until_the_next_look(monkeypatch
     watcher = Watcher(health_pb2.Findings())
     watcher.begin({"gpus": {}}, gpu, [], gpu.now)
     assert watcher.is_resting()
-    gpu.now += LOOK_SECONDS
+    gpu.now += USUAL_WAITS.nvml_look
     assert not watcher.is_resting()
     assert watcher.turn(lambda ask: ask())
     assert (gpu.asked, watcher.is_resting()) == ([("look", gpu.now, False)], True)
@@ -383,7 +384,7 @@ def test_gpus_are_looked_at_twice_a_minute_and_a_second_after_an_event(monkeypat
     gpu = OneGpu(monkeypatch)
     watcher = Watcher(health_pb2.Findings())
     watcher.begin({"gpus": {}}, gpu, [], gpu.now)
-    while gpu.now < 100 + 2 * LOOK_SECONDS + 1:
+    while gpu.now < 100 + 2 * USUAL_WAITS.nvml_look + 1:
         watcher.turn(lambda ask: ask())
     assert gpu.asked == [("look", 130.0, False), ("look", 160.0, False)]
     event = {"pci_address": "0000:3b:00.0", "kind": 8, "data": 13, "gpu_instance": None, "compute_instance": None}
@@ -405,7 +406,7 @@ def test_waits_that_failed_are_forgotten_when_they_work_again(monkeypatch):
         watcher.turn(lambda ask: ask())
         deaf.append(watcher._look_at - gpu.now)
         gpu.failure, gpu.now = "", watcher._look_at
-        while gpu.now < watcher._look_at + LOOK_SECONDS + 1:
+        while gpu.now < watcher._look_at + USUAL_WAITS.nvml_look + 1:
             watcher.turn(lambda ask: ask())
             if len(gpu.asked) > 1 and gpu.asked[-1][2] is False:
                 break

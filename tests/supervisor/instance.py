@@ -1,6 +1,7 @@
 """A real supervisor in a process of its own, with real forked children and the real supervisorctl."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
@@ -58,16 +59,17 @@ class Instance:
         self._stderr = directory / f"{run_dir}.stderr"
         self._seen_pids: set[int] = set()
 
-    def start(self, silence_limit: float = 10.0, *, takes_over: bool = False) -> "Instance":
-        arguments = [self.settings.run_dir, self.settings.kubelet_dir, silence_limit]
+    def start(self, *, takes_over: bool = False, **waits: float) -> "Instance":
+        """Start it, with `waits` that are not as usual (devherd/waits.py)."""
+        arguments = [self.settings.run_dir, self.settings.kubelet_dir, json.dumps(waits)]
         arguments += ["take-over"] if takes_over else []
         with self._stderr.open("ab") as stderr:
             self.process = subprocess.Popen([sys.executable, TINY_HERD, *map(str, arguments)], stderr=stderr)
         return self
 
-    def up(self, silence_limit: float = 10.0) -> "Instance":
+    def up(self, **waits: float) -> "Instance":
         """Start, and wait for the children that are there from the beginning."""
-        self.start(silence_limit)
+        self.start(**waits)
         for name in ("scanner", "exporter", "resource:example.com_first"):
             self.running(name)
         return self

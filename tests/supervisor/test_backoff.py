@@ -45,8 +45,7 @@ def lives_seconds(instance):
 def test_a_child_that_lived_long_starts_at_once_however_often_it_failed(instance):
     """What failed after it had recovered is no failure in a row."""
     failing = instance.order(f"fail.{RESOURCE}")
-    instance.order("soon-steady")  # after a second instead of a minute
-    instance.start()
+    instance.start(steady=1.0)
     until(lambda: (child := instance.children().get(RESOURCE)) and child.restarts["exit"] >= 4, "failures in a row")
     failing.unlink()
     until(lambda: lives_seconds(instance) > 1.5, "a life of more than a second")

@@ -61,9 +61,7 @@ def test_one_that_is_killed_meanwhile_takes_its_children_along(handing_over):
 
 def test_it_waits_no_longer_than_some_seconds_for_the_next_one(make_instance):
     """Which hangs, or has died."""
-    instance = make_instance()
-    instance.order("soon-over")
-    first = instance.up()
+    first = make_instance().up(hand_over=0.5)
     first.order(KEEP)
     second = make_instance().start(takes_over=True)
     until(lambda: read_standby(first.settings.standby_file), "a standby")

@@ -24,7 +24,7 @@ def test_a_killed_child_is_replaced_at_once(instance, name):
 @pytest.mark.parametrize("name", ["scanner", RESOURCE])
 def test_a_stopped_child_is_replaced(instance, name):
     """`kill -STOP`: the heartbeat ends, the child is killed and started again."""
-    pid = instance.up(silence_limit=1.0).running(name).pid
+    pid = instance.up(silence=1.0, tick=0.1).running(name).pid
     os.kill(pid, signal.SIGSTOP)
     child = instance.running(name, other_than=pid)
     assert child.restarts == {"heartbeat": 1}
@@ -34,7 +34,7 @@ def test_a_stopped_child_is_replaced(instance, name):
 def test_a_child_that_never_beats_is_replaced(instance):
     """A child that hangs before its first heartbeat stays STARTING and is not waited for for ever."""
     order = instance.order(f"mute.{RESOURCE}")
-    instance.start(silence_limit=1.0)
+    instance.start(silence=1.0, tick=0.1)
     until(lambda: (child := instance.children().get(RESOURCE)) and child.restarts["heartbeat"] > 0, "a replacement")
     assert instance.children()[RESOURCE].state != "RUNNING"
     order.unlink()
@@ -88,17 +88,17 @@ def test_a_crash_is_logged_with_its_traceback_and_healed(instance):
 
 def test_a_herd_that_was_frozen_as_a_whole_is_not_blamed(instance):
     """After a freeze of everybody (a paused container, a suspended host) no child is killed for its silence."""
-    instance.up(silence_limit=5.0)
+    instance.up(silence=3.0, tick=0.1)
     pids = [child.pid for child in instance.children().values()]
     everybody = [*pids, instance.process.pid]
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(6)
+    time.sleep(4)
     os.kill(instance.process.pid, signal.SIGCONT)  # the worst order: the supervisor looks first
-    time.sleep(1.5)
+    time.sleep(0.5)  # some ticks
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
-    time.sleep(1.5)
+    time.sleep(0.5)
     assert [child.pid for child in instance.children().values()] == pids
 
 

@@ -89,8 +89,7 @@ def test_resources_beyond_the_most_children_cost_nobody_else(instance):
 
 def test_a_hang_is_found_in_time_as_the_supervisor_comes_to_rest(instance):
     """Its first longer pause was taken for one in which nobody ran, and gave all children a new time limit."""
-    instance.order("soon-quiet")  # after two seconds
-    instance.up(silence_limit=6.0)
+    instance.up(silence=6.0, lively=2.0)
     instance.process.send_signal(signal.SIGUSR2)  # something happens for the last time
     instance.order("mute.exporter")
     muted = time.monotonic()

@@ -36,30 +36,30 @@ def test_a_signal_to_end_ends_everything_cleanly(instance, number):
 
 
 def test_what_does_not_end_keeps_the_kubelets_part_waiting_no_longer_than_a_moment(instance):
-    """A scanner that is deaf is killed after five seconds; the resource has ended long before."""
+    """A scanner that is deaf is killed after some seconds; the resource has ended long before."""
     instance.order("deaf.scanner")
-    instance.up()
+    instance.up(stop=3.0)
     os.kill(instance.process.pid, signal.SIGTERM)
     assert instance.ended() == 0
     lines = instance.stderr().splitlines()
-    killed = next(place for place, line in enumerate(lines) if "scanner did not stop within 5 s: killed" in line)
+    killed = next(place for place, line in enumerate(lines) if "scanner did not stop within 3 s: killed" in line)
     assert lines.index(f"{FIRST} says goodbye") < killed
 
 
 def test_a_child_that_does_not_stop_is_killed(instance):
-    """A deaf child delays the end by its five seconds, no more."""
+    """A deaf child delays the end by its time limit, no more."""
     instance.order(f"deaf.{FIRST}")
-    instance.up()
+    instance.up(stop=0.5)
     os.kill(instance.process.pid, signal.SIGTERM)
     assert instance.ended() == 0
-    assert f"{FIRST} did not stop within 5 s: killed" in instance.stderr()
+    assert f"{FIRST} did not stop within 0.5 s: killed" in instance.stderr()
 
 
 @pytest.mark.parametrize("name", ["scanner", FIRST])
 def test_a_child_that_cannot_be_killed_is_left_behind_and_the_others_end_cleanly(instance, name):
     """A read of a wedged device hangs in the kernel: waiting for it, the supervisor would never end."""
     instance.order(f"asleep.{name}")
-    instance.up()
+    instance.up(stop=2.0, die=0.5)
     pid = instance.running(name).pid
     os.kill(instance.process.pid, signal.SIGTERM)
     assert instance.ended() == 0
@@ -102,10 +102,10 @@ def test_the_start_can_be_broken_off(instance):
 def test_a_first_scan_that_hangs_holds_nobody_up_for_long(instance):
     """It is broken off and left to the scanner, which is fenced against such things."""
     instance.order("slow-scan")
-    instance.start()
+    instance.start(first_scan=1.0)
     instance.running("scanner")
     assert FIRST not in instance.children()
-    assert "the first scan takes longer than 5 s" in instance.stderr()
+    assert "the first scan takes longer than 1 s" in instance.stderr()
 
 
 def test_a_bad_configuration_is_one_line_and_exit_code_2(instance):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 import signal
 import socket
 import time
@@ -40,14 +41,17 @@ def test_the_service_manager_learns_once_that_every_child_has_sent_a_heartbeat(i
 def test_children_that_never_live_hold_the_service_manager_back_for_a_limited_time_and_are_named(instance, manager):
     """The kubelet waits for the service: it must start all the same."""
     instance.order("mute.exporter")
-    instance.start()
-    assert manager.recv(200) == b"READY=1\nSTATUS=not running: exporter; see `devherd status`"
+    instance.start(ready=1.0)
+    status = manager.recv(200).decode()
+    named = re.fullmatch(r"READY=1\nSTATUS=not running: (.*); see `devherd status`", status)
+    assert named, status
+    assert "exporter" in named[1].split(", ")  # on a busy machine others may not live yet, either
 
 
 def test_the_watchdog_hears_from_the_loop_as_long_as_it_goes_round(instance, manager, monkeypatch):
     """A supervisor that is stopped sends nothing more; `WatchdogSec=` of the unit then restarts the service."""
     monkeypatch.setenv("WATCHDOG_USEC", "30000000")
-    instance.start()
+    instance.start(tick=0.2)
     messages = [manager.recv(200) for _ in range(5)]
     assert sum(message.startswith(b"READY=1") for message in messages) == 1
     assert messages.count(b"WATCHDOG=1") == 4
@@ -58,7 +62,7 @@ def test_the_watchdog_hears_from_the_loop_as_long_as_it_goes_round(instance, man
     with contextlib.suppress(BlockingIOError):
         while manager.recv(200):
             pass
-    time.sleep(2.5)  # two beats would have come
+    time.sleep(0.6)  # two beats would have come
     with pytest.raises(BlockingIOError):
         manager.recv(200)
     instance.process.send_signal(signal.SIGCONT)
@@ -71,7 +75,7 @@ def test_the_loop_goes_round_twice_in_the_time_after_which_the_watchdog_acts(lim
     """As sd_watchdog_enabled(3) recommends, however little there is to do."""
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
     monkeypatch.setenv("WATCHDOG_USEC", limit)
-    assert ServiceManager().beat_seconds == beat
+    assert ServiceManager(10.0).beat_seconds == beat
 
 
 def test_a_service_manager_that_is_gone_is_no_reason_not_to_run(instance, directory, monkeypatch):

@@ -121,7 +121,7 @@ def rehearsing(make_instance):
     """One that runs, one that stands beside it with a rehearsal that takes long, and the order that keeps it so."""
     first = make_instance().up()
     order = first.order("slow-rehearsal")
-    second = make_instance().start(takes_over=True)
+    second = make_instance().start(takes_over=True, rehearsal=0.2)
     until(lambda: re.search(r"\nrehearsing \d+: another instance runs here", second.stderr()), "one that is not ready")
     return first, second, order
 

@@ -1,12 +1,12 @@
 """A herd of tiny children under the real supervisor.
 
-Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
+Usage: `tiny_herd.py RUN_DIR KUBELET_DIR WAITS [take-over]`; WAITS is JSON: the waits that are not as usual.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); as long as `keep.<name>` is
 there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone),
-`slow-scan`, `soon-over` (a hand-over), `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-quiet`,
-`soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and `sources` (two more programs) are for the
+`slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `sigterm-while-importing`,
+`sigint-while-importing` and `sources` (two more programs) are for the
 supervisor itself.
 """
 
@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import json
 import os
 import signal
 import sys
@@ -31,9 +32,11 @@ from devherd.settings import Settings
 from devherd.supervisor.programs import Program, Programs
 from devherd.supervisor.run import run
 from devherd.supervisor.sandbox import Access
+from devherd.waits import Waits
 
 RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
 ORDERS = RUN_DIR / "orders"
+SETTINGS = Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR, waits=Waits(**json.loads(sys.argv[3])))
 
 
 def load(_running: Settings | None) -> Config:
@@ -47,7 +50,7 @@ def load(_running: Settings | None) -> Config:
         time.sleep(60)
     if ORDERS.joinpath("killed-load").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    return Config(common=Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR))
+    return Config(common=SETTINGS)
 
 
 def first_scan(_config: Config) -> None:
@@ -79,20 +82,10 @@ def preload() -> None:
     """What the supervisor itself meets."""
     from supervisor import options
 
-    from devherd.supervisor import herd, process, standby
-
     os.fork = functools.partial(fork_if_possible, os.fork)
     options.ServerOptions.kill = signal_who_is_awake
-    if ORDERS.joinpath("slow-rehearsal").exists():
-        standby.REHEARSAL_SECONDS = 0.2
-    if ORDERS.joinpath("soon-over").exists():
-        herd.HAND_OVER_SECONDS = 0.5
-    if ORDERS.joinpath("soon-quiet").exists():
-        herd.LIVELY_SECONDS = 2.0
     if ORDERS.joinpath("four-slots").exists():
         Heartbeats.__init__.__defaults__ = (4,)
-    if ORDERS.joinpath("soon-steady").exists():
-        process.STEADY_SECONDS = 1.0
     for number in (signal.SIGTERM, signal.SIGINT):
         if ORDERS.joinpath(f"{number.name.lower()}-while-importing").exists():
             with contextlib.suppress(BaseException):  # as others do where they import
@@ -187,7 +180,7 @@ def children() -> tuple[Program, ...]:
 if __name__ == "__main__":
     programs = Programs(children(), first_scan, preload, rehearse=rehearse, stand_by=stand_by)
     try:
-        sys.exit(run(load, programs, float(sys.argv[3]), takes_over="take-over" in sys.argv[4:]))
+        sys.exit(run(load, programs, takes_over="take-over" in sys.argv[4:]))
     except DevherdError as error:
         print(f"devherd: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

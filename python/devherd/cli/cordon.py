@@ -18,7 +18,8 @@ from devherd.health.held import Now
 from devherd.health.lost import forget_at_rest, order
 from devherd.health.verdicts import finding_of
 from devherd.history import History, Kind
-from devherd.instance.read import Herd, named, read_instance
+from devherd.instance.lost_devices import named
+from devherd.instance.read import Herd, read_instance
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubelet.registration import knock
 from devherd.proto import health_pb2

@@ -19,7 +19,7 @@ from devherd.cli.instance import device_named, instance_settings, pods_of, requi
 from devherd.cli.subject import Known, devices_named, known_devices, normal_address, unknown_word
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.history import Event
-from devherd.instance import read
+from devherd.instance import lost_devices
 from devherd.instance.inventory_json import Json, is_ill
 from devherd.instance.read import read_instance
 from devherd.settings import Settings
@@ -90,9 +90,9 @@ def _code(*, is_problem: bool) -> ExitCode:
 
 def _lost(known: Known, word: str) -> Json | None:
     """The lost devices that a word names, or those of a resource that has no others; None without any."""
-    devices = read.named(known.herd.lost, word) or read.named(known.herd.lost, normal_address(word))
+    devices = lost_devices.named(known.herd.lost, word) or lost_devices.named(known.herd.lost, normal_address(word))
     found = devices or [device for device in known.herd.lost if device.resource_name == word]
-    return {"kind": "lost", "devices": read.lost_json(found)} if found else None
+    return {"kind": "lost", "devices": lost_devices.lost_json(found)} if found else None
 
 
 def _two_words(known: Known, events: Sequence[Event], resource_name: str, device_id: str) -> Json:
@@ -116,7 +116,7 @@ def _lines(explanation: Json) -> Iterator[str]:
     elif explanation["kind"] == "lost":
         for number, device in enumerate(explanation["devices"]):
             yield from ("",) * bool(number)
-            yield from read.explanation(device)
+            yield from lost_devices.explanation(device)
     elif explanation["kind"] == "node":
         yield from explain_resource.lines_of_everything(explanation)
     else:

@@ -8,8 +8,8 @@ from devherd.cli.subject import Known, Subject
 from devherd.errors import ExitCode
 from devherd.exporter.status_page.overview import troubles_of_the_instance
 from devherd.instance.inventory_json import Json, is_ill
-from devherd.instance.read import explanation as lost_lines
-from devherd.instance.read import lost_json
+from devherd.instance.lost_devices import explanation as lost_lines
+from devherd.instance.lost_devices import lost_json
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CORDONED
 from devherd.spool import listed, size_of

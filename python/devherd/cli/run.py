@@ -13,6 +13,7 @@ from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import UsageError
 from devherd.lean_imports import lean_imports
 from devherd.settings import COMMON_OPTIONS
+from devherd.waits import USUAL_WAITS, Waits
 
 if TYPE_CHECKING:
     import argparse
@@ -56,8 +57,8 @@ def add_arguments(parser: "argparse.ArgumentParser") -> None:
     )
 
 
-def run(arguments: "argparse.Namespace") -> int:
-    """Run the supervisor until it is stopped. Raises AlreadyRunningError and UsageError."""
+def run(arguments: "argparse.Namespace", waits: Waits = USUAL_WAITS) -> int:
+    """Run the supervisor until it is stopped. Tests give other `waits`. Raises AlreadyRunningError and UsageError."""
     with lean_imports():
         from devherd.supervisor import run as supervisor
 
@@ -70,10 +71,10 @@ def run(arguments: "argparse.Namespace") -> int:
         from devherd.config.loader import reload, resolve
 
         if running:
-            return resolve(reload(running, os.environ, plugin_of))
+            return resolve(reload(running, os.environ, plugin_of), waits)
         config = _first(options)
         _refuse_no_directory(config)
-        return resolve(config)
+        return resolve(config, waits)
 
     return supervisor.run(
         load,

@@ -20,6 +20,7 @@ from devherd.config.yaml_file import decoded, parsed
 from devherd.reasons.xids import XID
 from devherd.settings import Settings
 from devherd.spool import identity_of
+from devherd.waits import USUAL_WAITS, Waits
 
 PluginOf = Callable[[str], str]
 """Returns the name of the other device plugin that a text configures; empty if there is none."""
@@ -152,14 +153,14 @@ def valid(
     return config
 
 
-def resolve(config: model.Config) -> resolved.Config:
-    """The configuration in force."""
+def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.Config:
+    """The configuration in force, with the `waits` of its instance."""
     values = {name: _value(config, (name,), getattr(config, name)) for name in _names(sections.Config)}
     health = values.pop("health")
     return resolved.Config(
         **values,
         health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
-        common=config.settings(),
+        common=replace(config.settings(), waits=waits),
         web=config.web,
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,

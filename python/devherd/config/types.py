@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 from devherd.config.errors import WrongValueError, duration, echo
 from devherd.config.values import LONGEST_SECONDS, absolute_path, parse_duration, usable_path
 from devherd.config.yaml_file import WrittenInt
-from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.settings import UNIX
 from devherd.text import resource_name_refusal
+from devherd.waits import USUAL_WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Section(BaseModel):
 
 LONGEST_SOCKET_PATH = 107
 """In bytes: `sun_path` of unix(7) has 108, one of them for the byte that ends it."""
-LONGEST_PROBE_SECONDS = SILENCE_LIMIT_SECONDS / 2
+LONGEST_PROBE_SECONDS = USUAL_WAITS.silence / 2
 _SHORTEST_SECONDS = 0.01
 _TRUTH = dict.fromkeys(("true", "yes", "on", "y"), True) | dict.fromkeys(("false", "no", "off", "n"), False)
 """https://yaml.org/type/bool.html, in lower case."""
@@ -128,7 +128,7 @@ def _switch(value: Any) -> Any:
 def _well_below_the_silence_limit(seconds: float) -> float:
     if seconds > LONGEST_PROBE_SECONDS:
         raise WrongValueError(
-            f"`{duration(seconds)}` is too long: a scanner that is silent for {duration(SILENCE_LIMIT_SECONDS)} is"
+            f"`{duration(seconds)}` is too long: a scanner that is silent for {duration(USUAL_WAITS.silence)} is"
             " replaced, and a probe may take half of that",
             f"use at most `{duration(LONGEST_PROBE_SECONDS)}`",
         )

@@ -21,7 +21,7 @@ from devherd.kubelet import endpoint
 from devherd.kubelet.endpoint import Endpoint, Identity, prefix, target
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import Kubelet
-from devherd.process import BEAT_PERIOD_SECONDS, LIVELY_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
+from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
 from devherd.text import duration
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class ResourceChild:
         return [self._kubelet.path, *(registrar.sockets if registrar is not None and registrar.is_settled else [])]
 
     def _look_at_event(self) -> None:
-        self._lively_until = time.monotonic() + LIVELY_SECONDS
+        self._lively_until = time.monotonic() + self._child.settings.waits.lively
         if self._state is not None:
             self._state.news.set()
         self._look()

@@ -11,7 +11,7 @@ from pathlib import Path
 from devherd import spool
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.doctor.line import Line, ill, ok, problem, warning
-from devherd.instance import read
+from devherd.instance import lost_devices
 from devherd.instance.read import RUNNING, SUPERVISOR, Herd, read_instance
 from devherd.kubelet.registration import knock
 from devherd.mounts import mount_at, mounts_of
@@ -121,7 +121,7 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
 def _of_lost_devices(herd: Herd) -> Iterator[Line]:
     for device in herd.lost:
         cure = f"look for the card; if it is not to come back: devherd forget {device.device}"
-        yield problem(TOPIC, read.line(device), cure)
+        yield problem(TOPIC, lost_devices.line(device), cure)
 
 
 def _of_the_processes(herd: Herd) -> Iterator[Line]:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 
 from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, Herd
-from devherd.process import SILENCE_LIMIT_SECONDS
+from devherd.waits import USUAL_WAITS
 
-NO_SIGN_OF_LIFE = f"no heartbeat for more than {SILENCE_LIMIT_SECONDS:.0f} s"
+NO_SIGN_OF_LIFE = f"no heartbeat for more than {USUAL_WAITS.silence:.0f} s"
 
 
 def reasons_not_alive(herd: Herd) -> Iterator[str]:

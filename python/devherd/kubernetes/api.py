@@ -20,7 +20,7 @@ from devherd.kubernetes.access import Access
 _Address = tuple[Any, ...]
 """As of `socket.getaddrinfo`, without the name: family, kind, protocol and address."""
 CALL_SECONDS = 5.0
-"""Limit of a whole call, from the look-up of a name to the last byte: half of process.SILENCE_LIMIT_SECONDS."""
+"""Limit of a whole call, from the look-up of a name to the last byte: half of Waits.silence."""
 LARGEST_ANSWER_BYTES = 4 << 20
 """The API server stores no object above 3 MiB (`MaxRequestBodyBytes` of k8s.io/apiserver)."""
 Json = dict[str, Any]

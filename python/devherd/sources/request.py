@@ -17,13 +17,14 @@ from devherd.config.sections import External
 from devherd.health.held import Seen
 from devherd.proto import health_pb2
 from devherd.reasons.registry import AMD_EXPORTER, AMD_KFD, EXTERNAL_PREFIX, LEDGER, MONITORS
+from devherd.settings import Settings
 
 _USUAL = {**MONITORS, AMD_KFD: "dev/kfd"}
 """Default paths of vendors' monitors and of AMD's driver, on the host."""
 _AMD_RAS = "amd-ras"
 """The source of the scan core that reads the same counters as AMD's exporter."""
-_INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
-"""For monitors, in seconds: time between two calls, limit of a call, silence after which findings are dropped."""
+_DEADLINE, _SILENCE = 5.0, 180.0
+"""For monitors, in seconds: limit of a call, silence after which findings are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
     monitors = {**config.health.monitors, AMD_KFD: "auto" if config.health.amd_kfd else ""}
     monitors = {source: socket for source, socket in monitors.items() if source not in config.health.sources_off}
     for source, socket in monitors.items():
-        order = _order_to_ask(source, socket, config.host_root, boot_id)
+        order = _order_to_ask(source, socket, config.settings(), boot_id)
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
             orders[source] = order
     requests = {source: json.dumps(asdict(order)) for source, order in orders.items()}
@@ -94,11 +95,11 @@ def _order(external: External, boot_id: str) -> Order:
     )
 
 
-def _order_to_ask(source: str, socket: str, host_root: Path, boot_id: str) -> Order:
+def _order_to_ask(source: str, socket: str, settings: Settings, boot_id: str) -> Order:
     is_usual = socket == "auto"
     return Order(
-        socket=str(host_root / (_USUAL[source] if is_usual else socket.lstrip("/"))),
-        interval=_INTERVAL,
+        socket=str(settings.host_root / (_USUAL[source] if is_usual else socket.lstrip("/"))),
+        interval=settings.waits.monitor_look,
         timeout=_DEADLINE,
         max_age=_SILENCE,
         on_silence="drop",

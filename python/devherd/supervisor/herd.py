@@ -15,7 +15,7 @@ from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
 from devherd.log import Once
-from devherd.process import LIVELY_SECONDS, LOOK_PERIOD_SECONDS, YIELD
+from devherd.process import LOOK_PERIOD_SECONDS, YIELD
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox
 from devherd.supervisor.kubelet_watch import KubeletWatch
@@ -30,8 +30,6 @@ from devherd.text import revision, version
 
 log = logging.getLogger(__name__)
 
-LIVELY_TICK_SECONDS = 1.0
-"""Time between two periodic checks while something happens; otherwise it is LOOK_PERIOD_SECONDS."""
 HEAD_START_SECONDS = 0.3
 """The other children start this much later than those of spool files, so that resources are registered first."""
 LAST_SECONDS = 1.0
@@ -39,8 +37,6 @@ LAST_SECONDS = 1.0
 YIELD_SECONDS = 1.0
 """In this time a child is ready to hand over; one that is not is stopped."""
 YIELD_LOOK_SECONDS = 0.01
-HAND_OVER_SECONDS = 10.0
-"""An instance that stands by must have taken over by then."""
 _STALLED_SECONDS = 2.0
 """If a tick comes so much too late, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
@@ -56,7 +52,6 @@ class Herd(Supervisor):
         options: Options,
         locks: Locks,
         loader: Loader,
-        silence_limit_seconds: float,
         *,
         restarts_for_driver: bool,
     ) -> None:
@@ -65,7 +60,7 @@ class Herd(Supervisor):
         loader.loaded = self._pass_on_configuration
         self._settings = options.settings
         self._locks = locks
-        self._silence_limit_seconds = silence_limit_seconds
+        self._waits = options.settings.waits
         self._last_tick = self._next_tick = self._last_event = self._watched_since = time.monotonic()
         self._last_stops_at = self._yields_until = self._serves_until = float("inf")
         self._is_handing_over = False
@@ -76,7 +71,7 @@ class Herd(Supervisor):
         self._is_full = self._is_blind = False
         self._refusal: DevherdError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
-        self._service_manager = ServiceManager()
+        self._service_manager = ServiceManager(self._waits.ready)
         self._newer_driver = NewerDriver(self._settings, options.history) if restarts_for_driver else None
 
     def live(self) -> None:
@@ -150,11 +145,11 @@ class Herd(Supervisor):
             self.options.httpservers = ()  # the next instance's socket must not be unlinked at the end
             self._settings.control_socket.unlink(missing_ok=True)
             self._let_go()
-            self._serves_until = now + HAND_OVER_SECONDS
+            self._serves_until = now + self._waits.hand_over
         if now < self._serves_until:
             return True
         if self._serves_until:
-            log.warning("the instance that stands by has not taken over within %.0f s", HAND_OVER_SECONDS)
+            log.warning("the instance that stands by has not taken over within %.0f s", self._waits.hand_over)
             self._serves_until = 0.0  # said once, however long the children take to end
         return False
 
@@ -243,7 +238,7 @@ class Herd(Supervisor):
             self._watched_since = now  # all processes may have been frozen: children get a new time limit
         self._last_tick = now
         for process in self._processes():
-            process.replace_if_silent(self._silence_limit_seconds, self._watched_since)
+            process.replace_if_silent(self._waits.silence, self._watched_since)
             if process.pid:
                 process.make_directories()
         awaits = self.options.heartbeats.awaits_the_kubelet
@@ -393,17 +388,17 @@ class Herd(Supervisor):
     def _due(self) -> float:
         """The monotonic second at which the periodic checks are due."""
         seconds = (
-            LIVELY_TICK_SECONDS if self._is_lively() else min(LOOK_PERIOD_SECONDS, self._service_manager.beat_seconds)
+            self._waits.tick if self._is_lively() else min(LOOK_PERIOD_SECONDS, self._service_manager.beat_seconds)
         )
-        limits = (process.limit(self._silence_limit_seconds, self._watched_since) for process in self._processes())
-        return min([self._last_tick + seconds, *(max(self._last_tick + LIVELY_TICK_SECONDS, at) for at in limits)])
+        limits = (process.limit(self._waits.silence, self._watched_since) for process in self._processes())
+        return min([self._last_tick + seconds, *(max(self._last_tick + self._waits.tick, at) for at in limits)])
 
     def _is_lively(self) -> bool:
         """True if something happens, or if events cannot wake the supervisor."""
         awaits = self.options.heartbeats.awaits_the_kubelet
         return (
             self.options.mood != SupervisorStates.RUNNING
-            or time.monotonic() - self._last_event < LIVELY_SECONDS
+            or time.monotonic() - self._last_event < self._waits.lively
             or self.options.spool_watch.fileno() is None
             or self.options.orphans.are_awaited
             or self._loader.is_waiting

@@ -15,9 +15,6 @@ from devherd.spool import Identity, identity_of
 
 log = logging.getLogger(__name__)
 
-STANDS_SECONDS = 60.0
-"""How long it must last: an upgrade replaces the driver's files and the loaded driver one after the other."""
-
 
 class NewerDriver:
     """Reads the answer of `source:nvml`. `look` is called each few seconds."""
@@ -37,7 +34,7 @@ class NewerDriver:
             self._versions = self._read()
             if self._versions != before:
                 self._since = time.monotonic()
-        if self._versions is None or time.monotonic() - self._since < STANDS_SECONDS:
+        if self._versions is None or time.monotonic() - self._since < self._settings.waits.newer_driver:
             return False
         driver, library = self._versions
         try:

@@ -24,17 +24,11 @@ from devherd.supervisor.sandbox import Access, Sandbox, make_directories
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 5
-"""Time between SIGTERM and SIGKILL."""
-DIE_SECONDS = 2
-"""Time after SIGKILL: a process that still exists then is in uninterruptible sleep (a read of a hung device)."""
 LOOK_FOR_FIRST_BEAT_SECONDS = 0.01
 FIRST_DELAY_SECONDS = 0.1
 """Delay of the restart after a second failure in a row; after the first the restart is immediate."""
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
-STEADY_SECONDS = 60.0
-"""After this lifetime a child has recovered: its next failure counts as the first."""
 NEVER = float("inf")
 RENEWED = "renewal"
 """Cause of the restart after exit code RENEW, which is no failure."""
@@ -70,7 +64,7 @@ class ChildConfig(ProcessConfig):
             startsecs=0,
             startretries=_FOREVER,
             stopsignal=signal.SIGTERM,
-            stopwaitsecs=STOP_SECONDS,
+            stopwaitsecs=options.settings.waits.stop,
             stopasgroup=False,
             killasgroup=False,
             exitcodes=[0],
@@ -110,6 +104,7 @@ class Process(Subprocess):
         self.leaving = False
         self._access = Access()
         self._failures = 0
+        self._waits = config.options.settings.waits
         self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
@@ -161,7 +156,7 @@ class Process(Subprocess):
         """Change the state as supervisord does, with devherd's delay before the next start."""
         super().change_state(new_state, expected)
         if new_state == ProcessStates.BACKOFF:
-            if self._cause == RENEWED or time.monotonic() - self._spawned_at >= STEADY_SECONDS:
+            if self._cause == RENEWED or time.monotonic() - self._spawned_at >= self._waits.steady:
                 self._failures = 0
                 self._backoff.reset()
             self._failures += 1
@@ -236,7 +231,7 @@ class Process(Subprocess):
         elif self.config.options.mood == SupervisorStates.RUNNING and time.monotonic() >= self._due_to_start():
             self.spawn()
         elif self.state == ProcessStates.STOPPING and time.monotonic() >= self._kill_at:
-            log.warning("%s did not stop within %d s: killed", self.config.child_name, STOP_SECONDS)
+            log.warning("%s did not stop within %g s: killed", self.config.child_name, self._waits.stop)
             self.kill(signal.SIGKILL)
 
     def rest(self) -> float:
@@ -249,15 +244,15 @@ class Process(Subprocess):
         return max(0.0, self._due_to_start() - now)
 
     def kill(self, sig: int) -> str | None:
-        """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
+        """Send a stop signal; SIGKILL follows after Waits.stop. Returns the reason if it cannot be sent."""
         reason: str | None = super().kill(sig)
-        self._kill_at = time.monotonic() + STOP_SECONDS
+        self._kill_at = time.monotonic() + self._waits.stop
         if sig == signal.SIGKILL:
-            self._dead_by = min(self._dead_by, time.monotonic() + DIE_SECONDS)
+            self._dead_by = min(self._dead_by, time.monotonic() + self._waits.die)
         return reason
 
     def is_beyond_help(self) -> bool:
-        """True if it survived SIGKILL for DIE_SECONDS."""
+        """True if it survived SIGKILL for Waits.die."""
         return self.state == ProcessStates.STOPPING and time.monotonic() >= self._dead_by
 
     def hold_back(self, seconds: float) -> None:

@@ -10,18 +10,14 @@ import sys
 
 from devherd import signals
 from devherd.lean_imports import lean_imports
-from devherd.process import SILENCE_LIMIT_SECONDS
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs
-
-FIRST_SCAN_SECONDS = 5.0
 
 
 def run(
     load: Load,
     programs: Programs = DEVHERD,
-    silence_limit_seconds: float = SILENCE_LIMIT_SECONDS,
     *,
     takes_over: bool = False,
     restarts_for_driver: bool = False,
@@ -50,14 +46,14 @@ def run(
             config,
             programs,
             first_scan,
-            silence_limit_seconds,
             takes_over=takes_over,
             restarts_for_driver=restarts_for_driver,
         )
         gc.freeze()
         gc.enable()
-        first_scan.wait(FIRST_SCAN_SECONDS)
-        remove_files_of_gone_resources(config.settings())
+        settings = config.settings()
+        first_scan.wait(settings.waits.first_scan)
+        remove_files_of_gone_resources(settings)
     signals.end_if_asked()
     herd.live()
     return 0

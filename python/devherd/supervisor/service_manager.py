@@ -11,9 +11,6 @@ from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
-READY_LIMIT_SECONDS = 10.0
-"""After this time the service is ready even if children still fail: what waits for it (the kubelet) must start."""
-
 
 class ServiceManager:
     """The manager named by `NOTIFY_SOCKET`; without one nothing is sent.
@@ -21,7 +18,7 @@ class ServiceManager:
     If it has a watchdog (`WATCHDOG_USEC`), it ends a supervisor whose `beat` does not come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ready_seconds: float) -> None:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address  # in the abstract namespace
         watched_pid = os.environ.pop("WATCHDOG_PID", "")
@@ -32,11 +29,11 @@ class ServiceManager:
         sd_watchdog_enabled(3)."""
         self.is_ready = not address
         """True once the manager knows that the service is ready, and without a manager."""
-        self._ready_by = time.monotonic() + READY_LIMIT_SECONDS
+        self._ready_by = time.monotonic() + ready_seconds
         self._has_complained = False
 
     def report(self, failing: Sequence[str]) -> None:
-        """Report the service as ready once no child is `failing`, or READY_LIMIT_SECONDS after the start.
+        """Report the service as ready once no child is `failing`, or when the time for that is over.
 
         `systemctl status` shows the names.
         """

@@ -22,8 +22,6 @@ from devherd.supervisor.programs import Programs
 from devherd.text import duration, revision, version
 
 NAME = "standby"
-REHEARSAL_SECONDS = 30.0
-"""After this time an instance serves HTTP before the rehearsal has finished: its pod's startup probe waits a minute."""
 _LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -54,7 +52,7 @@ class Standby:
         """
         if not self._pid:
             self._prepare()
-            self._serve(refusal, is_ready=self._first_scan.rehearsed(REHEARSAL_SECONDS))
+            self._serve(refusal, is_ready=self._first_scan.rehearsed(self._config.settings().waits.rehearsal))
         while not self._is_ready and not has_ended():
             if self._first_scan.rehearsed(_LOOK_SECONDS):
                 self._stop_serving()
@@ -74,7 +72,7 @@ class Standby:
         else:
             log.warning(
                 "the rehearsal takes longer than %.0f s: %s, and this one is not Ready until it finishes",
-                *(REHEARSAL_SECONDS, refusal.why),
+                *(self._config.settings().waits.rehearsal, refusal.why),
             )
         try:
             self._pid = self._fork_server(refusal.why, announcement, is_ready=is_ready)

@@ -42,7 +42,6 @@ def prepare(
     config: Config,
     programs: Programs,
     first_scan: FirstScan,
-    silence_limit_seconds: float,
     *,
     takes_over: bool,
     restarts_for_driver: bool,
@@ -71,7 +70,7 @@ def prepare(
     logger = output.configure_main_log(settings, stderr)
     options = Options(settings, programs, stderr, logger)
     loader = Loader(load, options, config, is_old=standby.has_waited)
-    return Herd(options, locks, loader, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
+    return Herd(options, locks, loader, restarts_for_driver=restarts_for_driver)
 
 
 def _remove_files_of_last_run(settings: Settings) -> None:

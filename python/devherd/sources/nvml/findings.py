@@ -9,14 +9,13 @@ from devherd.health.held import Now
 from devherd.proto import health_pb2
 from devherd.reasons.xids import CATALOGUE, XID, described
 from devherd.sources.nvml.counts import Counters, Reading
+from devherd.waits import USUAL_WAITS, Waits
 
 Event = dict[str, Any]
 
 NVML = "nvml"
 SETTLE_SECONDS = 1.0
 """Time after an event until the driver's recovery action is reliable."""
-SECOND_LOOK_SECONDS = 5.0
-"""Time between the two looks in which NVML must refuse a GPU before it is lost: a reset may take the one."""
 
 _XID_EVENT = 0x8
 _STORM_EVENT = 0x200
@@ -92,8 +91,9 @@ class Refused:
 class Health:
     """The findings about all GPUs: states since the last look, counted events, and evidence that ends them."""
 
-    def __init__(self, earlier: health_pb2.Findings | None = None) -> None:
+    def __init__(self, earlier: health_pb2.Findings | None = None, waits: Waits = USUAL_WAITS) -> None:
         """`earlier`: findings of the last process of this boot, which are continued."""
+        self._second_look_seconds = waits.nvml_second_look
         self._states: dict[str, list[health_pb2.Finding]] = {}
         self._events: dict[bytes, health_pb2.Finding] = {}
         self._evidence: dict[tuple[str, str], health_pb2.Evidence] = {}
@@ -123,8 +123,8 @@ class Health:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether NVML has refused a GPU once: another look decides, SECOND_LOOK_SECONDS later."""
-        return any(refused.last - refused.first < SECOND_LOOK_SECONDS for refused in self._refused.values())
+        """Whether NVML has refused a GPU once: another look decides, Waits.nvml_second_look later."""
+        return any(refused.last - refused.first < self._second_look_seconds for refused in self._refused.values())
 
     def _awaiting_reset(self) -> set[str]:
         events = (event for event in self._events.values() if event.reason == XID and _needs_reset(event.value))
@@ -181,12 +181,12 @@ class Health:
         if refusal["code"] in _OF_THE_CALLER or not reading["has_node"]:
             why = refusal["meaning"] if reading["has_node"] else "its device node is not there"
             detail = f"NVML does not open the GPU: {why}"
-            self._refused[gpu] = Refused(monotonic - SECOND_LOOK_SECONDS, monotonic)
+            self._refused[gpu] = Refused(monotonic - self._second_look_seconds, monotonic)
             self._states[gpu] = [*others, _finding(gpu, _NOT_EXAMINED, detail, refusal["function"], "")]
             return
         first = self._refused[gpu].first if gpu in self._refused else monotonic
         self._refused[gpu] = Refused(first, monotonic)
-        if monotonic - first >= SECOND_LOOK_SECONDS:
+        if monotonic - first >= self._second_look_seconds:
             detail = f"NVML does not open the GPU, and opens others: {refusal['meaning']}"
             lost = _finding(gpu, _GPU_LOST, detail, refusal["function"], f"error {refusal['code']}")
             self._states[gpu] = [*others, lost]

@@ -77,7 +77,8 @@ class Source:
         self._asked: Request | None = None
         self._ask_again_at = 0.0
         of_operator = spool.path_of(child.settings.findings_directory, OPERATOR)
-        self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings), of_operator)
+        earlier = spool.read_or_empty(self._findings_file, health_pb2.Findings)
+        self._watcher = Watcher(earlier, of_operator, child.settings.waits)
         self._written: Identity | None = None
         """Identity of the findings file as this process wrote it."""
         self._nodes = device_nodes()

@@ -20,13 +20,13 @@ from devherd.sources.nvml.apart import Apart
 from devherd.sources.nvml.counts import Reading
 from devherd.sources.nvml.findings import (
     NVML,
-    SECOND_LOOK_SECONDS,
     SETTLE_SECONDS,
     Event,
     Health,
     is_blind,
     troubles,
 )
+from devherd.waits import USUAL_WAITS, Waits
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,8 @@ _OUTDATED = (
 _CRASHED = "NVML crashed — the process that asked it ended: {how} — reinstall the NVIDIA driver libraries"
 _DEFECT = "NVML probe failed — {error} — please report this bug"
 
-LOOK_SECONDS = 30.0
-"""Time between two looks at the GPUs; an event makes the next look earlier."""
 SLICE_SECONDS = 0.5
 """Longest wait for events: no other call of NVML is made meanwhile."""
-AGAIN = Backoff(SETTLE_SECONDS, LOOK_SECONDS)
-"""Delays before NVML is opened again after a failed wait or look."""
 ATTEMPT = 10
 """An attempt may take this multiple of its patience: GPUs without persistence mode need a second or more each."""
 _AWAKE = frozenset({"active", "unsupported"})
@@ -328,10 +324,14 @@ class Asking(Protocol):
 class Watcher:
     """Watches the health of the GPUs of the current request."""
 
-    def __init__(self, earlier: health_pb2.Findings, of_operator: Path = Path("/dev/null")) -> None:
+    def __init__(
+        self, earlier: health_pb2.Findings, of_operator: Path = Path("/dev/null"), waits: Waits = USUAL_WAITS
+    ) -> None:
         """`earlier`: the findings that the last process wrote; `of_operator`: the file of what operators take back."""
         self._earlier = earlier
         self._of_operator = of_operator
+        self._waits = waits
+        self._again = Backoff(SETTLE_SECONDS, waits.nvml_look)
         self._health: Health | None = None
         self._boot_id = ""
         self._look_at = 0.0
@@ -350,7 +350,7 @@ class Watcher:
         self.session = session
         self._boot_id = request.get("boot_id") or ""
         if self._health is None:
-            self._health = Health(self._earlier if self._earlier.boot_id == self._boot_id else None)
+            self._health = Health(self._earlier if self._earlier.boot_id == self._boot_id else None, self._waits)
         self._health.forget_all_but(request.get("gpus", ()))
         self._needs_reopening, self._failures, self.failed = False, 0, ""
         if session is not None:
@@ -414,13 +414,13 @@ class Watcher:
 
     def _fail(self, now: float) -> None:
         self._needs_reopening = True
-        self._look_at = now + AGAIN.after(self._failures)
+        self._look_at = now + self._again.after(self._failures)
         self._failures += 1
 
     def _take_in(self, health: Health, readings: list[Reading], at: float) -> None:
         health.take_readings(readings, at)
         self.apart = health.apart
-        self._look_at = at + (SECOND_LOOK_SECONDS if health.is_unsure else LOOK_SECONDS)
+        self._look_at = at + (self._waits.nvml_second_look if health.is_unsure else self._waits.nvml_look)
         unanswered = self.session.unanswered if self.session else {}
         for gpu, trouble in [*((one["pci_address"], troubles(one)) for one in readings), *unanswered.items()]:
             self._log(gpu, trouble)
