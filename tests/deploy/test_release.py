@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from release import ROOT, SUMS, build, main, parts, write_sums
+from release import SUMS, build, main, parts, write_sums
 
 WHEELS = {f"devherd-1-cp311-abi3-manylinux_2_17_{each}.whl" for each in ("x86_64", "aarch64")}
 
@@ -82,13 +82,3 @@ def test_a_release_that_is_not_whole_ends_with_one_and_says_so(tmp_path, monkeyp
     assert said.err.count("NOT BUILT HERE: ") == len(parts(tmp_path)) - 1 == 4
     assert "devherd: the release is not whole — 4 of its parts are missing — " in said.err
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [SUMS, "devherd-0.1.0.tgz"]
-
-
-def test_make_release_is_that_program():
-    """And `make` names each target that it takes."""
-    done = subprocess.run(
-        ["make", "--dry-run", "release", "DIST=/x"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "deploy/release.py --out '/x'" in done.stdout
-    for part in parts(Path("/x")):
-        assert subprocess.run(["make", "--dry-run", *part.target], cwd=ROOT, capture_output=True, check=True).stdout

@@ -1,14 +1,12 @@
 """What sources say that are processes of their own, and of which devices."""
 
 import logging
-from unittest import mock
 
 from descriptors import descriptors
 
 from devherd import spool
 from devherd._native import Device, Evidence, Fact
 from devherd.config.sections import Match
-from devherd.health import findings as health_targets
 from devherd.health.findings import MOST_A_DEVICE, FindingsFiles, Named, take_in, targets
 from devherd.health.held import Now, Seen, Statement
 from devherd.inventory import Entry
@@ -176,18 +174,6 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     assert meant(pci_address="0000:01:00") == ["GPU-1"]
     assert meant(pci_address="0000:01:00.1") == []
     assert meant(vendor="nvidia", partition="0") == []
-
-
-def test_a_thousand_findings_are_not_each_compared_with_a_thousand_devices(tmp_path):
-    """As many devices that fail at once took a second of each poll."""
-    entries = [gpu(number) for number in range(1000)]
-    put(tmp_path, *(lost(number) for number in range(1000)))
-    seen = Seen()
-
-    with mock.patch.object(health_targets, "_is_target", wraps=health_targets._is_target) as compared:
-        take_in(seen, FindingsFiles(tmp_path).read(["nvml"], NOW.boot_id), entries, {})
-
-    assert (len(seen.findings), compared.call_count) == (1000, 1000)
 
 
 def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all_of_them_where_it_names_none(tmp_path):

@@ -55,14 +55,6 @@ def test_a_file_that_was_edited_while_it_stood_by_is_read_soon_after_the_take_ov
     until(lambda: "the old one stays: bad configuration in tiny.yaml" in second.stderr(), "it is read")
 
 
-def test_it_starts_at_once_where_no_other_one_runs(instance):
-    """As on a node that boots."""
-    instance.start(takes_over=True)
-    instance.running(RESOURCE)
-    assert "standing by" not in instance.stderr()
-    assert "rehearsed" not in instance.stderr()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_one_that_ends_while_it_stands_by_leaves_nothing_behind(make_instance, number):
     """The roll-out was taken back: the one that runs goes on as if nothing had been."""
