@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of configuration, supervisor and scanner and ten faults on the Python of the container image, beside the one of
-# .venv: what users run, and where memory and start are aimed at. Says so loudly where that Python is not installed.
+# The supervisor's tests and ten faults on the Python of the container image, besides the one of .venv: users run it, and
+# forks, signals and imports depend on it. Says so loudly where that Python is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,4 +27,4 @@ if [ ! -e "$environment/installed" ] || [ pyproject.toml -nt "$environment/insta
     cp -r .venv/lib/python*/site-packages/devherd-*.dist-info "$packages"
     touch "$environment/installed"
 fi
-"$environment/bin/python" -m pytest tests/config tests/supervisor tests/scanner tests/faults/test_ten_faults.py tests/system/test_configuration.py
+"$environment/bin/python" -m pytest tests/supervisor tests/faults/test_ten_faults.py
