@@ -13,7 +13,7 @@ from devherd.kubernetes import api as api_module
 from devherd.kubernetes import api as api_server_calls
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import CALL_SECONDS, Api, ApiError, Deadline
-from devherd.process import SILENCE_LIMIT_SECONDS
+from devherd.waits import USUAL_WAITS
 
 SECONDS = 0.5
 NOTICED_SECONDS = 60
@@ -190,7 +190,7 @@ def test_a_process_beats_between_two_calls_and_none_takes_as_long_as_its_silence
             api.get("/x")
 
     assert beats == [0, 1, 2]
-    assert CALL_SECONDS <= SILENCE_LIMIT_SECONDS / 2
+    assert CALL_SECONDS <= USUAL_WAITS.silence / 2
 
 
 def test_an_address_is_not_looked_up_as_a_name(api_server, monkeypatch):

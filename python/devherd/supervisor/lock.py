@@ -51,13 +51,14 @@ class Lock:
         with self._tolerance():
             if self._is_held():
                 return
-            descriptor = self._opened()
+            descriptor, is_locked = self._opened(), False
             try:
-                if not _lock(descriptor):
-                    raise self._in_use()
-            except Exception:
-                os.close(descriptor)
-                raise
+                is_locked = _lock(descriptor)
+            finally:
+                if not is_locked:
+                    os.close(descriptor)
+            if not is_locked:
+                raise self._in_use()
             self._keep(descriptor)
 
     def is_free(self) -> bool:
