@@ -14,6 +14,7 @@ from devherd.config.chosen_file import label_answer
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved, write_resolved
 from devherd.configurations import Configurations
 from devherd.errors import DevherdError, UsageError
+from devherd.log import Once
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool import Identity, identity_of
 from devherd.supervisor.lock import refusing_unusable
@@ -66,7 +67,7 @@ class Loader:
         self._decides = self._decided = 0
         """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None
-        self._unwritable = logs.Once(log.error)
+        self._unwritable = Once(log.error)
 
     def outcome_of(self, request: int) -> str | None:
         """The reason why a request left the old configuration in force, empty if it did not; None while undecided."""
