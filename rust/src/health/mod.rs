@@ -7,8 +7,7 @@
 //!   └─► cards      the subjects of one card, looked at behind the fence
 //!         └─► watched    one subject: when it is due, its last observation
 //! reasons     what sources in Python are: their reasons
-//! kept_file, power, reading   what sources share: open files, sleeping functions, numbers with limits
-//! replaced    whether open files are still those at their paths
+//! kept_file, power, reading   what sources share: files that are read, sleeping functions, numbers with limits
 //! ```
 
 mod cards;
@@ -17,7 +16,6 @@ mod poller;
 mod power;
 mod reading;
 pub mod reasons;
-mod replaced;
 pub mod source;
 pub mod sources;
 mod watched;

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::cards::{Awaited, Card, LastResult, Look, Surroundings, Well};
-use super::replaced::Replaced;
+use super::cards::{Awaited, Card, Look};
 use super::source::{About, Count, Source};
 use super::sources;
 use super::sources::device_dump::{self, DUMPS};
 use super::sources::scan;
-use super::watched::{Busy, EACH, Key, Moment, Rounds, Watched};
+use super::watched::{Busy, EACH, Key, Moment, News, Rounds, Watched};
 use crate::device::Device;
 use crate::fence::{FULL, Fence, Outcome};
 use crate::finding::Finding;
@@ -43,48 +42,32 @@ const LONGEST_PAUSE: u64 = 5;
 /// Cards that are too few for a poll of all of them to take long.
 const MOST_TOGETHER: usize = 64;
 
-/// Cards whose files are too few to watch directories for.
-const FEW: usize = 16;
-
 /// Card, source, file and variant of a subject.
 pub type Place = (String, String, String, String);
 
 /// What a later process must know about this boot, by subject, in each source's own format.
 pub type Memories = BTreeMap<Place, String>;
 
-/// A card, and the result of its last looks; `None` if each of its subjects must be asked.
+/// A card, and what has happened to it.
 #[derive(Debug)]
 struct Polled {
     card: Arc<Card>,
-    last_result: Option<LastResult>,
-    /// Indexes of the subjects of devices that no poll has looked at since they were found.
-    new: Vec<usize>,
-    /// Counts of the card when they were last asked for: cards take turns, and most counts are unchanged.
+    /// Whether the next poll looks at all of it, whatever its reason.
+    is_new: bool,
+    /// Whether the files that are read in each round stay open.
+    keeps_open: bool,
+    /// What may have changed since somebody asked for it.
+    news: News,
+    /// Its counts when they were last asked for.
     counts: Vec<Count>,
-}
-
-impl Polled {
-    fn new(card: Card) -> Self {
-        let new = card.of_new_devices();
-        Self { card: Arc::new(card), last_result: None, new, counts: Vec::new() }
-    }
-}
-
-/// What looking at a card has brought.
-enum Found {
-    /// Nothing new; the subjects that were looked at, and the rounds in which they are due.
-    Nothing(Vec<(usize, u64)>),
-    Result(LastResult),
 }
 
 /// The subjects to look at on a card.
 struct Wanted {
     card: Arc<Card>,
+    /// Their indexes.
     places: Vec<usize>,
-    /// Whether these are the routine subjects of the last result, which stays valid if nothing has changed.
-    is_routine: bool,
-    /// What may show of these that nothing has.
-    well: Option<Arc<Well>>,
+    keeps_open: bool,
 }
 
 /// The watched devices, card by card.
@@ -92,8 +75,6 @@ struct Wanted {
 pub struct Poller {
     host: Host,
     fence: Arc<Fence>,
-    /// Whether open files were replaced, if the host's sysfs is not the kernel's.
-    replaced: Arc<Replaced>,
     sources: Vec<&'static dyn Source>,
     devices: Vec<Arc<Device>>,
     /// Those of them that the last scan could not examine.
@@ -105,7 +86,7 @@ pub struct Poller {
     memories: Memories,
     /// Sources that are not looked at for now.
     left_alone: BTreeSet<String>,
-    /// Whether the cards or the excluded sources have changed since counts were last asked for.
+    /// Whether the cards have changed since counts were last asked for.
     counts_others: bool,
     rounds: Rounds,
     /// See [`Poller::reads_kernel_log`].
@@ -119,7 +100,6 @@ impl Poller {
         Self {
             host,
             fence,
-            replaced: Arc::default(),
             sources: sources::ALL.to_vec(),
             devices: Vec::new(),
             kept: Vec::new(),
@@ -139,78 +119,72 @@ impl Poller {
         let sources: Vec<_> = sources::ALL.iter().copied().filter(|source| !is_off(source)).collect();
         if !sources.iter().map(|source| source.about().name).eq(self.sources.iter().map(|source| source.about().name)) {
             self.sources = sources;
-            self.make_cards(false);
+            self.make_cards();
         }
     }
 
     /// Whether somebody reads the kernel log, and has looked at what it reports: it is then looked at less often.
     pub fn reads_kernel_log(&mut self, is_logged: bool) {
         if std::mem::replace(&mut self.is_logged, is_logged) != is_logged {
-            self.cards.iter_mut().for_each(|polled| polled.last_result = None);
             self.keep_open();
         }
     }
 
     /// Watches from now on the devices that a scan has found, those of earlier scans that it could not examine unless it
-    /// has found them in another form, and no others. Files still needed stay open, and counts go on. A card whose devices
-    /// are the same objects as before stays as it is, and of another one only other devices are looked into. The next poll
-    /// looks, whatever its reason, at other devices, and at cards with a device that the scan before had examined.
+    /// has found them in another form, and no others. Files still needed stay open, and counts go on. The next poll looks,
+    /// whatever its reason, at all of a card with other devices, or with one that the scan before had examined.
     pub fn watch(&mut self, found: &[Arc<Device>], kept: &[Arc<Device>]) {
         let keys: HashSet<_> =
             if kept.is_empty() { HashSet::new() } else { found.iter().map(|one| one.key()).collect() };
         let kept: Vec<_> = kept.iter().filter(|device| !keys.contains(&device.key())).cloned().collect();
         self.devices = found.iter().chain(&kept).cloned().collect();
-        self.make_cards(true);
+        self.make_cards();
         let before: HashSet<_> = self.kept.iter().map(Arc::as_ptr).collect();
         let newly_kept = kept.iter().filter(|device| !before.contains(&Arc::as_ptr(device)));
         let cards: HashSet<_> = newly_kept.map(|device| &*device.card).collect();
-        for polled in self.cards.iter_mut().filter(|polled| cards.contains(&*polled.card.key)) {
-            polled.new = polled.card.everything();
+        for polled in &mut self.cards {
+            polled.is_new |= cards.contains(&*polled.card.key);
         }
         self.kept = kept;
     }
 
-    /// Makes the cards of the devices. With `has_same_sources`, what is as before stays.
-    fn make_cards(&mut self, has_same_sources: bool) {
-        let mut before: HashMap<_, _> =
-            self.cards.drain(..).map(|polled| (Arc::clone(&polled.card.key), polled)).collect();
-        let mut left = Vec::new();
-        let replaced = (!self.host.has_kernel_sysfs()).then_some(&self.replaced);
-        let surroundings = Surroundings { sources: &self.sources, host: &self.host, replaced };
-        let by_card = by_card(&self.devices);
-        if let Some(replaced) = replaced.filter(|_| by_card.len() > FEW) {
-            replaced.start();
+    fn make_cards(&mut self) {
+        let before: HashMap<_, _> = self.cards.drain(..).map(|polled| (Arc::clone(&polled.card.key), polled)).collect();
+        for Polled { card, .. } in before.values() {
+            self.absent.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
         }
+        let by_card = by_card(&self.devices);
         // Few cards look together, so that there are pauses between their looks.
         let step = if by_card.len() > MOST_TOGETHER { EACH } else { LONGEST_PAUSE };
         for (place_in_line, (key, devices)) in (0..).map(|place| place * step).zip(by_card) {
-            let earlier = before.remove(key);
-            let same = earlier.as_ref().filter(|polled| has_same_sources && polled.card.is_of(&devices, &surroundings));
-            if let Some(polled) = same {
-                polled.card.move_to(place_in_line);
-                self.cards.extend(earlier);
-                continue;
-            }
-            // What no poll has looked at yet is as new as before.
-            let is_known = |polled: &Polled| has_same_sources && polled.new.is_empty();
-            let earlier = earlier.as_ref().map(|polled| (&*polled.card, is_known(polled)));
-            let (card, gone) = Card::new((key, place_in_line), &devices, &surroundings, earlier, &mut self.absent);
-            left.extend(gone.into_iter().map(|watched| (watched.key(key), watched)));
+            let is_as_before = before.get(key).is_some_and(|polled| !polled.is_new && polled.card.is_of(&devices));
+            let with_subjects = devices.into_iter().map(|device| (Arc::clone(device), self.subjects(device))).collect();
+            let card = Card::new((key, place_in_line), with_subjects, &self.host, &mut self.absent);
             if !card.watched.is_empty() {
                 remind(&card, &self.memories);
-                self.cards.push(Polled::new(card));
+                self.cards.push(Polled {
+                    card: Arc::new(card),
+                    is_new: !is_as_before,
+                    keeps_open: false,
+                    news: News::ANYTHING,
+                    counts: Vec::new(),
+                });
             }
         }
-        for Polled { card, .. } in before.into_values() {
-            left.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
-        }
         self.keep_open();
-        self.absent.extend(left);
         for watched in self.absent.values() {
             watched.close();
         }
         self.absent.retain(|_, watched| watched.is_worth_keeping());
         self.counts_others = true;
+    }
+
+    fn subjects(&self, device: &Device) -> Vec<Watched> {
+        let of_source = |source: &&'static dyn Source| {
+            let about = source.about();
+            source.subjects(&self.host, device).into_iter().map(|subject| Watched::new(about, subject))
+        };
+        self.sources.iter().flat_map(of_source).collect()
     }
 
     /// Polls, and returns the devices with findings or with sources that did not look; subjects that are not looked at
@@ -225,32 +199,21 @@ impl Poller {
             self.rounds.go_on(now);
         }
         let moment = Moment { round: self.rounds.now(), is_logged: self.is_logged, now };
-        self.replaced.look();
-        let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, reason, moment)).collect();
-        let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
-        let deadline = self.fence.deadline();
+        let all: Vec<Vec<usize>> = self.cards.iter().map(|polled| self.places(polled, reason, moment)).collect();
+        let is_looked_at: Vec<bool> = all.iter().map(|places| !places.is_empty()).collect();
+        let wanted = self.cards.iter().zip(all).filter(|(_, places)| !places.is_empty());
+        let wanted = wanted.map(|(polled, places)| {
+            let (card, keeps_open) = (Arc::clone(&polled.card), polled.keeps_open);
+            Wanted { card, places, keeps_open }
+        });
         let key = |wanted: &Wanted| Arc::clone(&wanted.card.key);
-        let look = move |wanted: Wanted| {
-            let Wanted { card, mut places, is_routine, well } = wanted;
-            let is_as_it_was = well.is_none_or(|well| {
-                let is_well = card.is_well(&well, moment);
-                places.retain(|&place| !(is_well && well.is_of(place)));
-                is_well
-            });
-            let is_other = card.look(&places, moment);
-            if is_routine && is_as_it_was && !is_other {
-                card.rounds(&places, moment.is_logged).map(Found::Nothing)
-            } else {
-                card.last_result(moment.is_logged).map(Found::Result)
-            }
-        };
-        let wanted = wanted.into_iter().flatten().collect();
-        let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
+        let look = move |wanted: Wanted| wanted.card.look(&wanted.places, wanted.keeps_open, moment);
+        let deadline = self.fence.deadline();
+        let mut outcomes = self.fence.each_within(deadline, wanted.collect(), key, look, beat).into_iter();
         let mut looks = Vec::new();
-        for (polled, is_looked_at) in self.cards.iter_mut().zip(looked_at) {
+        for (polled, is_looked_at) in self.cards.iter_mut().zip(is_looked_at) {
             let outcome = if is_looked_at { outcomes.next() } else { None };
-            looks.extend(polled.looks_after(outcome, moment, deadline));
-            polled.new.clear();
+            looks.extend(polled.looks_after(outcome, deadline));
         }
         looks
     }
@@ -259,28 +222,33 @@ impl Poller {
     /// most.
     #[must_use]
     pub fn pause(&self) -> u64 {
-        let due = |polled: &Polled| polled.last_result.as_ref().map_or(0, |last_result| last_result.first_due);
-        let first = self.cards.iter().map(due).min().unwrap_or(u64::MAX);
+        let due = |polled: &Polled| if polled.is_new { Some(0) } else { polled.card.first_due(self.is_logged) };
+        let first = self.cards.iter().filter_map(due).min().unwrap_or(u64::MAX);
         first.saturating_sub(self.rounds.now()).clamp(EACH, LONGEST_PAUSE)
     }
 
-    /// What to look at on a card; `None` if nothing.
-    fn wanted(&self, polled: &Polled, reason: &PollReason, moment: Moment) -> Option<Wanted> {
-        let card = &polled.card;
-        let (mut places, is_routine) = match polled.routine(reason, moment) {
-            Some(places) => (places, true),
-            None => (places(polled, reason, moment), false),
+    /// Indexes of the subjects of a card to look at, in their order.
+    fn places(&self, Polled { card, is_new, .. }: &Polled, reason: &PollReason, moment: Moment) -> Vec<usize> {
+        let mut places = match reason {
+            _ if *is_new => card.everything(),
+            PollReason::Anything => card.everything(),
+            PollReason::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => card.everything(),
+            PollReason::Events { paths: true, .. } => card.paths(),
+            PollReason::Events { named, .. } => card.paths_at(named),
+            PollReason::Regular(awaited) => {
+                let awaited = awaited.get(&*card.key).map(Vec::as_slice).unwrap_or_default();
+                awaited.iter().flat_map(|device| card.recovering(device)).collect()
+            }
         };
-        if !self.left_alone.is_empty() {
-            // A hanging look is still waited for: its result is known only when it has ended.
-            places.retain(|&place| {
-                let watched = &card.watched[place];
-                !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
-            });
-        }
-        let last_result = polled.last_result.as_ref().filter(|_| is_routine && self.left_alone.is_empty());
-        let well = last_result.and_then(|last_result| last_result.well.clone());
-        (!places.is_empty()).then(|| Wanted { card: Arc::clone(card), places, is_routine, well })
+        places.extend(card.due(moment));
+        places.sort_unstable();
+        places.dedup();
+        // A hanging look is still waited for: its result is known only when it has ended.
+        places.retain(|&place| {
+            let watched = &card.watched[place];
+            !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
+        });
+        places
     }
 
     /// The dumps of drivers, for all devices: see [`device_dump::dumps`]. `beat` is called every half second meanwhile.
@@ -303,17 +271,20 @@ impl Poller {
 
     /// Excludes sources until others are given; their last observations stay.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
-        self.counts_others |= sources != self.left_alone;
-        self.left_alone = sources;
+        if sources != self.left_alone {
+            self.left_alone = sources;
+            self.cards.iter_mut().for_each(|polled| polled.news.counts = true);
+        }
     }
 
     /// What a later process must know; `None` if unchanged since the last call.
     pub fn new_memories(&mut self) -> Option<Memories> {
-        let mut news = false;
-        for card in self.cards.iter().map(|polled| &polled.card).filter(|card| card.take_news()) {
+        let mut is_other = false;
+        for Polled { card, news, .. } in self.cards.iter_mut().filter(|polled| polled.news.memory) {
+            news.memory = false;
             for watched in &card.watched {
                 let Ok(memory) = watched.memory() else {
-                    card.may_have_news();
+                    news.memory = true;
                     continue;
                 };
                 if memory.is_none() && self.memories.is_empty() {
@@ -321,7 +292,7 @@ impl Poller {
                 }
                 let place = place_of(watched.key(&card.key));
                 if memory.as_ref() != self.memories.get(&place) {
-                    news = true;
+                    is_other = true;
                     match memory {
                         Some(memory) => self.memories.insert(place, memory),
                         None => self.memories.remove(&place),
@@ -329,19 +300,16 @@ impl Poller {
                 }
             }
         }
-        news.then(|| self.memories.clone())
+        is_other.then(|| self.memories.clone())
     }
 
     /// The counts of all sources; `None` if unchanged since the last call.
     pub fn new_counts(&mut self) -> Option<Vec<Count>> {
-        let asks_all = std::mem::take(&mut self.counts_others);
-        let mut is_other = asks_all;
-        for Polled { card, counts, .. } in &mut self.cards {
-            if card.take_counted() || asks_all {
-                let now = card.counts(&self.left_alone);
-                is_other |= *counts != now;
-                *counts = now;
-            }
+        let mut is_other = std::mem::take(&mut self.counts_others);
+        for polled in self.cards.iter_mut().filter(|polled| polled.news.counts) {
+            let (counts, is_partial) = polled.card.counts(&self.left_alone);
+            polled.news.counts = is_partial;
+            is_other |= std::mem::replace(&mut polled.counts, counts) != polled.counts;
         }
         is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
@@ -354,39 +322,37 @@ impl Poller {
                 watched.forget_best();
                 self.memories.remove(&place_of(watched.key(card)));
             }
-            polled.last_result = None;
-            polled.card.may_have_news();
+            polled.news.memory = true;
         }
     }
 
     /// Takes over what an earlier process knew.
     pub fn recall(&mut self, memories: Memories) {
         self.memories.extend(memories);
-        for polled in &self.cards {
+        for polled in &mut self.cards {
             remind(&polled.card, &self.memories);
+            polled.news.memory = true;
         }
     }
 
-    /// Decides which cards' files stay open: as many as possible, those that are read in each round first.
+    /// Decides which cards' files stay open: as many as possible, and only in the kernel's sysfs: see `kept_file.rs`.
     fn keep_open(&mut self) {
-        let most: Vec<_> = self.cards.iter().map(|polled| polled.card.most_open(self.is_logged)).collect();
-        let (frequent, seldom) = most.iter().fold((0, 0), |sums, card| (sums.0 + card.0, sums.1 + card.1));
-        let left = may_open(frequent + seldom.min(SELDOM_FILES));
-        let mut left_frequent = left;
-        let keeps: Vec<_> = most.iter().map(|&(frequent, _)| take(&mut left_frequent, frequent)).collect();
-        let mut left_seldom = left_frequent.min(SELDOM_FILES);
-        for ((polled, (_, seldom)), keeps) in self.cards.iter_mut().zip(most).zip(keeps) {
-            let seldom = keeps && take(&mut left_seldom, seldom);
-            if polled.card.keep_open((keeps, seldom), self.is_logged) {
-                polled.last_result = None; // it may have the files open
-            }
+        let wanted = self.cards.iter().map(|polled| polled.card.most_open(self.is_logged)).sum();
+        self.keep_most_open(if self.host.has_kernel_sysfs() { may_open(wanted) } else { 0 });
+    }
+
+    fn keep_most_open(&mut self, mut left: u64) {
+        for polled in &mut self.cards {
+            let rest = left.checked_sub(polled.card.most_open(self.is_logged));
+            polled.keeps_open = rest.is_some();
+            left = rest.unwrap_or(left);
+            polled.card.close_others(polled.keeps_open, self.is_logged);
         }
     }
 }
 
 /// Tells the subjects of a card what an earlier process knew.
 fn remind(card: &Card, memories: &Memories) {
-    card.may_have_news();
     for watched in card.watched.iter().filter(|_| !memories.is_empty()) {
         if let Some(memory) = memories.get(&place_of(watched.key(&card.key))) {
             watched.recall(memory);
@@ -395,70 +361,28 @@ fn remind(card: &Card, memories: &Memories) {
 }
 
 impl Polled {
-    /// Indexes of the due routine subjects; `None` if the reason concerns this card, or each subject must be asked.
-    fn routine(&self, reason: &PollReason, moment: Moment) -> Option<Vec<usize>> {
-        let is_named = match reason {
-            PollReason::Anything | PollReason::Events { paths: true, .. } => true,
-            PollReason::Events { named, .. } => {
-                named.iter().any(|path| self.card.is_at(path)) || !self.card.paths_at(named).is_empty()
-            }
-            PollReason::Regular(awaited) => awaited.contains_key(&*self.card.key),
-        };
-        let last_result = self.last_result.as_ref().filter(|_| !is_named && self.new.is_empty())?;
-        Some(last_result.due(moment))
-    }
-
     /// The looks to report after the card was looked at, or was not.
-    fn looks_after(
-        &mut self,
-        outcome: Option<Outcome<Result<Found, Busy>>>,
-        moment: Moment,
-        deadline: Duration,
-    ) -> Vec<Look> {
-        let before = self.last_result.take();
-        self.last_result = match outcome {
-            None => before,
-            Some(Outcome::Done(Ok(Found::Result(last_result)))) => Some(last_result),
-            Some(Outcome::Done(Ok(Found::Nothing(looked_at)))) => {
-                before.map(|last_result| last_result.renewed(looked_at, moment))
+    fn looks_after(&mut self, outcome: Option<Outcome<News>>, deadline: Duration) -> Vec<Look> {
+        let (news, looks) = match outcome {
+            None => (News::default(), None),
+            Some(Outcome::Done(news)) => {
+                self.is_new = false;
+                (news, None)
             }
-            Some(Outcome::Done(Err(Busy)) | Outcome::Overdue) => return self.card.overdue(deadline),
-            Some(Outcome::NotStarted) => return self.card.not_looked(FULL),
-            Some(Outcome::Panicked(message)) => return self.card.not_looked(&format!("defect in a look: {message}")),
+            Some(Outcome::Overdue) => (News::ANYTHING, Some(self.card.overdue(deadline))),
+            Some(Outcome::NotStarted) => (News::default(), Some(self.card.not_looked(FULL))),
+            Some(Outcome::Panicked(message)) => {
+                (News::ANYTHING, Some(self.card.not_looked(&format!("defect in a look: {message}"))))
+            }
         };
-        let last_result = match self.last_result.take() {
-            Some(last_result) => last_result,
-            // A look that still runs was given up.
-            None => match self.card.last_result(moment.is_logged) {
-                Ok(last_result) => last_result,
-                Err(Busy) => return self.card.overdue(deadline),
-            },
-        };
-        self.last_result.insert(last_result).looks.clone()
+        self.news = self.news.and(news);
+        // A look that was given up may still run.
+        looks.unwrap_or_else(|| self.card.looks().unwrap_or_else(|Busy| self.card.overdue(deadline)))
     }
 }
 
 fn place_of((card, source, file, variant): Key) -> Place {
     (card, source.to_owned(), file, variant)
-}
-
-/// Indexes of the subjects of a card to look at, in their order.
-fn places(Polled { card, new, .. }: &Polled, reason: &PollReason, moment: Moment) -> Vec<usize> {
-    let mut places = match reason {
-        PollReason::Anything => return card.everything(),
-        PollReason::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => return card.everything(),
-        PollReason::Events { paths: true, .. } => card.paths(),
-        PollReason::Events { named, .. } => card.paths_at(named),
-        PollReason::Regular(awaited) => {
-            let awaited = awaited.get(&*card.key).map(Vec::as_slice).unwrap_or_default();
-            awaited.iter().flat_map(|device| card.recovering(device)).collect()
-        }
-    };
-    places.extend(new);
-    places.extend(card.due(moment));
-    places.sort_unstable();
-    places.dedup();
-    places
 }
 
 /// Devices by card, in their own order.
@@ -477,17 +401,6 @@ fn by_card(devices: &[Arc<Device>]) -> Vec<(&str, Vec<&Arc<Device>>)> {
 
 /// Descriptors reserved for the rest of the process.
 const RESERVED_FILES: u64 = 256;
-
-/// Limit of descriptors for subjects that are not looked at in each round. An open attribute takes at least a page of
-/// kernel memory, which is charged to this process; opening it again takes a few microseconds.
-const SELDOM_FILES: u64 = 1024;
-
-/// Takes `needed` from `left`; false if there is not enough.
-fn take(left: &mut u64, needed: u64) -> bool {
-    let rest = left.checked_sub(needed);
-    *left = rest.unwrap_or(*left);
-    rest.is_some()
-}
 
 /// Number of descriptors that may stay open if `wanted` are wanted. Raises the soft limit as far as needed.
 fn may_open(wanted: u64) -> u64 {

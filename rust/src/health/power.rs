@@ -4,45 +4,43 @@
 //! `power/runtime_status`: <https://docs.kernel.org/power/runtime_pm.html>; `power_state`:
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::kept_file::{Keeping, KeptFile};
+use super::kept_file::ReadOnce;
 use crate::finding::quoted;
 use crate::host::attribute::trimmed;
 
-/// The power attributes of one function. They do not stay open, because several subjects of a card ask for the same
-/// function.
+/// The power attributes of one function.
 #[derive(Debug)]
 pub(super) struct Power {
-    runtime_status: KeptFile,
-    power_state: KeptFile,
+    runtime_status: PathBuf,
+    power_state: PathBuf,
 }
 
 impl Power {
     /// The attributes of the PCI function with this directory, which includes the host root.
     pub(super) fn of(function: &Path) -> Self {
-        let file = |name: &str| KeptFile::shared(function.join(name));
-        Self { runtime_status: file("power/runtime_status"), power_state: file("power_state") }
+        Self { runtime_status: function.join("power/runtime_status"), power_state: function.join("power_state") }
     }
 
     /// Why the function must not be read; `None` if it is awake or its attributes do not tell.
-    pub(super) fn asleep(&mut self, keeping: Keeping<'_>) -> Option<String> {
-        match self.runtime_status.read(keeping) {
-            Ok((text, _)) => match trimmed(&text) {
+    pub(super) fn asleep(&self, reads: &ReadOnce) -> Option<String> {
+        match reads.read(&self.runtime_status) {
+            Ok(text) => match trimmed(&text) {
                 "active" | "unsupported" => {}
                 status @ ("suspended" | "suspending" | "resuming") => {
                     return Some(format!("asleep: runtime_status is {status}"));
                 }
                 other => return Some(format!("may be asleep: runtime_status is {:?}", quoted(other))),
             },
-            // What is open already could still be read, and that would wake the function.
+            // A file that is open already could still be read, and that would wake the function.
             Err(cause) if cause.is_beyond_limits() => {
                 return Some(format!("may be asleep: runtime_status cannot be read: {cause}"));
             }
             Err(_) => {}
         }
-        let state = match self.power_state.read(keeping) {
-            Ok((text, _)) => text,
+        let state = match reads.read(&self.power_state) {
+            Ok(text) => text,
             Err(cause) if cause.is_beyond_limits() => {
                 return Some(format!("may be asleep: power_state cannot be read: {cause}"));
             }
@@ -64,17 +62,13 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::health::kept_file::ReadOnce;
-    use crate::health::replaced::Replaced;
     use crate::host::attribute::Cause;
 
     #[test]
     fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {
         let function = tempfile::tempdir().unwrap();
-        let replaced = Replaced::default();
-        let keeping = Keeping { open: true, replaced: Some(&replaced), base: None, read_once: None };
-        let mut power = Power::of(function.path());
-        assert_eq!(power.asleep(keeping), None, "nothing is known");
+        let power = Power::of(function.path());
+        assert_eq!(power.asleep(&ReadOnce::default()), None, "nothing is known");
         create_dir(function.path().join("power")).unwrap();
         for (status, state, expected) in [
             ("active\n", "D0\n", None),
@@ -91,7 +85,7 @@ mod tests {
         ] {
             write(function.path().join("power/runtime_status"), status).unwrap();
             write(function.path().join("power_state"), state).unwrap();
-            assert_eq!(power.asleep(keeping).as_deref(), expected, "{status:?} {state:?}");
+            assert_eq!(power.asleep(&ReadOnce::default()).as_deref(), expected, "{status:?} {state:?}");
         }
     }
 
@@ -100,15 +94,14 @@ mod tests {
         let function = tempfile::tempdir().unwrap();
         create_dir(function.path().join("power")).unwrap();
         write(function.path().join("power/runtime_status"), "active\n").unwrap();
-        let mut power = Power::of(function.path());
+        let power = Power::of(function.path());
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
             for name in ["power/runtime_status", "power_state"] {
                 let read_once = ReadOnce::default();
                 read_once.keep(&function.path().join(name), Err(Cause::System(errno)));
-                let keeping = Keeping { open: true, replaced: None, base: None, read_once: Some(&read_once) };
                 let name = name.trim_start_matches("power/");
                 let expected = format!("may be asleep: {name} cannot be read: {errno}");
-                assert_eq!(power.asleep(keeping), Some(expected));
+                assert_eq!(power.asleep(&read_once), Some(expected));
             }
         }
     }

@@ -37,7 +37,6 @@ fn subject(about: &'static About, policy: ReadPolicy, host: &Host, reading: &Rea
         limit: reading.limit,
         power: function.map(Power::of),
         file: KeptFile::new(&path),
-        text: String::new(),
         was_too_much: None,
     };
     let variant = format!("{} {:?}", reading.reason, reading.limit);
@@ -52,15 +51,13 @@ struct Examined {
     limit: Limit,
     power: Option<Power>,
     file: KeptFile,
-    /// What it contained at the last look that read it.
-    text: String,
     /// Whether the number was beyond its limit and has not been well below it since; `None` if unknown.
     was_too_much: Option<bool>,
 }
 
 impl Examination for Examined {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(context.keeping)) {
+        if let Some(asleep) = self.power.as_ref().and_then(|power| power.asleep(context.reads)) {
             // A device that is too hot cools while it sleeps; without a container nothing would wake it to show that.
             let cools = matches!(self.limit, Limit::Below { .. }) && self.was_too_much == Some(true);
             return if cools { Observation::Fine } else { Observation::NotLooked(asleep) };
@@ -69,36 +66,27 @@ impl Examination for Examined {
             Observation::Seen(self.about.finding(self.reason).at(context.file).reading(value).because(&detail))
         };
         let name = context.file.rsplit('/').next().unwrap_or_default();
-        match self.file.read(context.keeping).map(|(text, _)| self.text = text) {
-            Ok(()) => match (number(&self.text), self.limit) {
-                (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&self.text), format!("{name} is not zero")),
+        match self.file.read(context.stays_open) {
+            Ok(text) => match (number(&text), self.limit) {
+                (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
                 (Some(number), Limit::Below { .. }) if number > LARGEST => {
                     Observation::NotLooked(format!("{name} is {number}, which no sensor measures"))
                 }
                 (Some(number), Limit::Below { limit, well_below }) => {
                     self.was_too_much = is_too_much(number, (limit, well_below), self.was_too_much);
                     match self.was_too_much {
-                        Some(true) => seen(trimmed(&self.text), format!("{name} is {number}, the limit is {limit}")),
+                        Some(true) => seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}")),
                         Some(false) => Observation::Fine,
                         None => Observation::NotLooked(format!("{name} is {number}, close below its limit")),
                     }
                 }
-                (None, _) if self.blames_words => seen(trimmed(&self.text), format!("{name} is no number")),
+                (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
                 _ => Observation::Fine,
             },
             Err(Cause::TooLarge) if self.blames_words => seen("", format!("{name} is {}", Cause::TooLarge)),
             Err(cause) if is_failure(&cause) => seen("", format!("{name} cannot be read: {cause}")),
             Err(cause) => failed_read(&cause),
         }
-    }
-
-    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
-        // A device that was asleep may have been fine without a read.
-        self.power.is_none().then_some((&mut self.file, &*self.text))
-    }
-
-    fn most_open(&self) -> u64 {
-        1
     }
 
     fn close(&mut self) {

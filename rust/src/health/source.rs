@@ -5,11 +5,12 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::path::Path;
 use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::kept_file::{Keeping, KeptFile};
+use super::kept_file::ReadOnce;
 use crate::device::Device;
 use crate::finding::Finding;
 use crate::host::Host;
@@ -329,11 +330,6 @@ pub trait Source: Debug + Sync {
 
     /// What it looks at for this device; empty if it has no subject there. Must not read anything that could hang.
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject>;
-
-    /// Whether they follow from more than the device: they may be others although it has not changed.
-    fn asks_the_host(&self) -> bool {
-        false
-    }
 }
 
 /// Something that is looked at again and again. Devices of a card share equal subjects.
@@ -366,17 +362,6 @@ pub trait Examination: Debug + Send {
     /// Looks once. Runs behind the fence, so it may hang.
     fn look(&mut self, context: LookContext<'_>) -> Observation;
 
-    /// A file, and what it contained at the last look: if that found no fault, another look changes nothing while the file
-    /// contains the same. `None` if it follows from more than a file.
-    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
-        None
-    }
-
-    /// Number of descriptors that it keeps open at most.
-    fn most_open(&self) -> u64 {
-        0
-    }
-
     /// Whether it has counted something, so that it must be kept while nobody looks.
     fn has_counted(&self) -> bool {
         self.memory().is_some()
@@ -398,17 +383,12 @@ pub trait Examination: Debug + Send {
         false
     }
 
-    /// Whether `counts` may have changed since the last call.
-    fn takes_other_counts(&mut self) -> bool {
-        true
-    }
-
     /// Numbers that it has read and that are not findings, as of the last look.
     fn counts(&self) -> Vec<Count> {
         Vec::new()
     }
 
-    /// Closes its files; the next look opens them again.
+    /// Closes its file; the next look opens it again.
     fn close(&mut self) {}
 }
 
@@ -419,10 +399,22 @@ pub struct LookContext<'a> {
     pub host: &'a Host,
     /// The subject's file, without the host root.
     pub file: &'a str,
-    /// Whether files stay open.
-    pub keeping: Keeping<'a>,
+    /// Whether the file may stay open until the next look.
+    pub stays_open: bool,
+    /// What was read during this look at the card.
+    pub reads: &'a ReadOnce,
     /// The current time.
     pub now: Instant,
+}
+
+impl LookContext<'_> {
+    /// The content of an attribute during this look at the card.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn read(&self, path: &Path) -> Result<String, Cause> {
+        self.reads.read(path)
+    }
 }
 
 /// The result of a look.

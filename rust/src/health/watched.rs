@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::kept_file::{Keeping, Unchanged};
+use super::kept_file::ReadOnce;
 use super::source::{About, Count, Examination, LookContext, Observation, Subject};
 use crate::host::Host;
 
@@ -23,9 +23,6 @@ pub(super) struct Moment {
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
-/// Source, file and variant of a subject: what tells it from others of its card.
-pub(super) type Name<'w> = (&'static str, &'w str, &'w str);
-
 /// The subject is being looked at.
 #[derive(Debug)]
 pub(super) struct Busy;
@@ -36,7 +33,6 @@ pub(super) struct Watched {
     pub(super) source: &'static About,
     pub(super) file: String,
     variant: String,
-    pub(super) most_open: u64,
     /// Whether it has counts.
     pub(super) is_counting: bool,
     /// Locked while it is looked at; for good if the look hangs.
@@ -53,27 +49,31 @@ pub(super) struct State {
     reported_memory: Option<String>,
 }
 
-/// What a look has changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What looks may have changed.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct News {
-    /// The observation differs from the last one.
-    pub(super) observation: bool,
-    /// A later process must know something new.
+    /// What a later process must know.
     pub(super) memory: bool,
-    /// Counts may have changed.
     pub(super) counts: bool,
+}
+
+impl News {
+    pub(super) const ANYTHING: Self = Self { memory: true, counts: true };
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { memory: self.memory || other.memory, counts: self.counts || other.counts }
+    }
 }
 
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
-        let most_open = subject.examination.most_open();
         let is_counting = subject.examination.is_counting();
         let Subject { file, variant, examination } = subject;
         let state = State { examination, last: None, was_there: false, reported_memory: None };
-        Self { source, file, variant, most_open, is_counting, state: Mutex::new(state) }
+        Self { source, file, variant, is_counting, state: Mutex::new(state) }
     }
 
-    /// Whether it is looked at in each round: its files stay open before those of others.
+    /// Whether it is looked at in each round, so that its file stays open where possible.
     pub(super) fn is_frequent(&self, is_logged: bool) -> bool {
         self.source.pace.rounds(is_logged) == EACH
     }
@@ -82,52 +82,27 @@ impl Watched {
         (card.to_owned(), self.source.name, self.file.clone(), self.variant.clone())
     }
 
-    pub(super) fn name(&self) -> Name<'_> {
-        (self.source.name, &self.file, &self.variant)
-    }
-
     /// Looks, and keeps the observation.
-    pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) -> News {
+    pub(super) fn look(&self, host: &Host, stays_open: bool, reads: &ReadOnce, moment: Moment) -> News {
         let mut state = self.lock();
-        let State { examination, last, .. } = &mut *state;
-        if let Some((Observation::Fine, last)) = last {
-            if examination.fine_while().is_some_and(|(file, text)| file.still_contains(text, keeping)) {
-                *last = moment;
-                return News::default();
-            }
-        }
-        let context = LookContext { host, file: &self.file, keeping, now: moment.now };
+        let context = LookContext { host, file: &self.file, stays_open, reads, now: moment.now };
         let observation = state.examination.look(context);
-        let news = News {
-            observation: state.last.as_ref().is_none_or(|(before, _)| *before != observation),
-            memory: state.examination.memory() != state.reported_memory,
-            counts: self.is_counting && state.examination.takes_other_counts(),
-        };
         state.was_there |= observation != Observation::Nothing;
         state.last = Some((observation, moment));
-        news
+        News { memory: state.examination.memory() != state.reported_memory, counts: self.is_counting }
     }
 
-    /// The round in which a card at this position looks at it next, and whether it does so in each round; `None` while
-    /// it is being looked at.
-    pub(super) fn due(&self, place_in_line: u64, is_logged: bool) -> Option<(u64, bool)> {
-        let state = self.try_lock()?;
-        let Some((observation, last)) = &state.last else { return Some((0, false)) };
-        let period = period(self.source.pace.rounds(is_logged), observation, state.was_there);
-        Some((next_turn(last.round, period, place_in_line), period == EACH))
+    /// The round in which a card at this position looks at it next. One that is being looked at is due, so that its hang
+    /// is reported again.
+    pub(super) fn due(&self, place_in_line: u64, is_logged: bool) -> u64 {
+        let Some(state) = self.try_lock() else { return 0 };
+        let Some((observation, last)) = &state.last else { return 0 };
+        next_turn(last.round, period(self.source.pace.rounds(is_logged), observation, state.was_there), place_in_line)
     }
 
     /// Whether its last look was a finding, so that there is nothing to confirm until it is due.
     pub(super) fn has_finding(&self) -> bool {
         self.try_lock().is_some_and(|state| matches!(state.last, Some((Observation::Seen(_), _))))
-    }
-
-    /// The file that shows that all is well as long as it is unchanged: see [`KeptFile::unchanged`].
-    pub(super) fn unchanged(&self, changes: u64) -> Option<Unchanged> {
-        let mut state = self.try_lock()?;
-        let State { examination, last: Some((Observation::Fine, _)), .. } = &mut *state else { return None };
-        let (file, text) = examination.fine_while()?;
-        file.unchanged(text, changes)
     }
 
     /// The last observation, unless it is `Fine` or `Nothing`. Fails while it is being looked at.

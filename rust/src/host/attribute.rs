@@ -81,22 +81,13 @@ pub(super) fn noted(errno: Errno) -> Errno {
 /// # Errors
 /// The kernel's error, or [`Cause::TooLarge`].
 pub fn read_open(file: impl AsFd) -> Result<String, Cause> {
-    let text = |content: &[u8]| (content.len() <= LARGEST).then(|| String::from_utf8_lossy(content).into_owned());
-    with_content(file, text).map_err(Cause::System)?.ok_or(Cause::TooLarge)
-}
-
-/// Whether [`read_open`] would return this text; false if it would not, or if the text has replaced bytes.
-pub fn contains(file: impl AsFd, text: &[u8]) -> bool {
-    with_content(file, |content| content == text) == Ok(true)
-}
-
-/// What `take` makes of the content, of which it gets one byte more than an attribute may have.
-fn with_content<T>(file: impl AsFd, take: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
     let mut buffer = [MaybeUninit::uninit(); LARGEST + 1];
     loop {
         match rustix::io::pread(&file, &mut buffer[..], 0) {
             Err(Errno::INTR) => {}
-            read => break Ok(take(read?.0)),
+            Err(errno) => return Err(Cause::System(errno)),
+            Ok((content, _)) if content.len() > LARGEST => return Err(Cause::TooLarge),
+            Ok((content, _)) => return Ok(String::from_utf8_lossy(content).into_owned()),
         }
     }
 }

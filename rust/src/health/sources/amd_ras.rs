@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::finding::Finding;
-use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Count, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
@@ -93,9 +92,9 @@ impl Source for BadPages {
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let subject = |function: PathBuf| {
-            let path = function.join("ras/gpu_vram_bad_pages");
-            let pages = Pages { power: Power::of(&function), file: KeptFile::new(&path) };
-            Subject::new(host.own_path(path).to_string_lossy(), pages)
+            let file = function.join("ras/gpu_vram_bad_pages");
+            let own = host.own_path(&file);
+            Subject::new(own.to_string_lossy(), Pages { power: Power::of(&function), file })
         };
         functions(host, device).map(subject).collect()
     }
@@ -124,7 +123,7 @@ struct Blocks {
 
 impl Examination for Blocks {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.power.asleep(context.keeping) {
+        if let Some(asleep) = self.power.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         match self.numbers() {
@@ -222,16 +221,16 @@ fn counted(text: &str) -> Vec<(&'static str, u64)> {
 #[derive(Debug)]
 struct Pages {
     power: Power,
-    file: KeptFile,
+    file: PathBuf,
 }
 
 impl Examination for Pages {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.power.asleep(context.keeping) {
+        if let Some(asleep) = self.power.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
-        match self.file.read(context.keeping) {
-            Ok((text, _)) => match text.lines().find(|line| is_unreserved(line)) {
+        match context.read(&self.file) {
+            Ok(text) => match text.lines().find(|line| is_unreserved(line)) {
                 Some(line) => {
                     let detail = "a bad page of the GPU's memory is in use and could not be reserved";
                     Observation::Seen(PAGES.finding(ECC).at(context.file).reading(line.trim()).because(detail))
@@ -240,14 +239,6 @@ impl Examination for Pages {
             },
             Err(cause) => failed_read(&cause),
         }
-    }
-
-    fn most_open(&self) -> u64 {
-        1
-    }
-
-    fn close(&mut self) {
-        self.file.close();
     }
 }
 

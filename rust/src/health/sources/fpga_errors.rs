@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use super::scan::{FME_ERROR, PORT_ERROR};
 use crate::device::{Device, Limit, Reading};
-use crate::health::kept_file::KeptFile;
 use crate::health::reading::{self, ReadPolicy};
 use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
@@ -66,14 +65,6 @@ impl Examination for WithInjection {
             }
             _ => observation,
         }
-    }
-
-    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
-        self.examination.fine_while()
-    }
-
-    fn most_open(&self) -> u64 {
-        self.examination.most_open()
     }
 
     fn close(&mut self) {

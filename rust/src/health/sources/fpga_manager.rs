@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use super::scan::UNPROGRAMMED;
 use crate::device::{Device, Limit, Reading};
-use crate::health::kept_file::KeptFile;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
@@ -37,8 +36,7 @@ impl Source for FpgaManager {
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let own = device.readings.iter().filter(|reading| reading.source == ABOUT.name);
         let subject = |reading: &Reading| {
-            let file = KeptFile::new(host.absolute(&reading.attribute));
-            Subject::new(reading.attribute.to_string_lossy(), State { file, text: String::new() })
+            Subject::new(reading.attribute.to_string_lossy(), State(host.absolute(&reading.attribute)))
         };
         own.map(subject).collect()
     }
@@ -50,19 +48,15 @@ pub fn of_manager(attribute: impl Into<PathBuf>) -> Reading {
 }
 
 #[derive(Debug)]
-struct State {
-    file: KeptFile,
-    /// What it contained at the last look.
-    text: String,
-}
+struct State(PathBuf);
 
 impl Examination for State {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        self.text = match self.file.read(context.keeping) {
-            Ok((text, _)) => text,
+        let text = match context.read(&self.0) {
+            Ok(text) => text,
             Err(cause) => return failed_read(&cause),
         };
-        let detail = match trimmed(&self.text) {
+        let detail = match trimmed(&text) {
             // `unknown`: not programmed since the driver was loaded.
             "operating" | "unknown" | "" => return Observation::Fine,
             state if state.ends_with("error") => {
@@ -70,19 +64,7 @@ impl Examination for State {
             }
             _ => "the FPGA is being programmed",
         };
-        Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&self.text)).because(detail))
-    }
-
-    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
-        Some((&mut self.file, &*self.text))
-    }
-
-    fn most_open(&self) -> u64 {
-        1
-    }
-
-    fn close(&mut self) {
-        self.file.close();
+        Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&text)).because(detail))
     }
 }
 

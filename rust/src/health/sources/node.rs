@@ -65,6 +65,7 @@ impl Examination for Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::kept_file::ReadOnce;
     use crate::health::sources::testing::Tree;
 
     fn device(paths: Vec<HostPath>) -> Device {
@@ -74,11 +75,11 @@ mod tests {
     /// The observation for a required node of the real host.
     fn observation(path: &str, number: Option<(u32, u32)>) -> Observation {
         let subject = subject(&HostPath::node(path, number));
-        let replaced = crate::health::replaced::Replaced::default();
-        let keeping =
-            crate::health::kept_file::Keeping { open: true, replaced: Some(&replaced), base: None, read_once: None };
-        let (host, mut examination) = (Host::new("/"), subject.examination);
-        examination.look(LookContext { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
+        let (host, reads) = (Host::new("/"), ReadOnce::default());
+        let now = std::time::Instant::now();
+        let context = LookContext { host: &host, file: &subject.file, stays_open: false, reads: &reads, now };
+        let mut examination = subject.examination;
+        examination.look(context)
     }
 
     fn value(observation: Observation) -> String {

@@ -119,12 +119,11 @@ impl Source for PciAer {
                 end,
                 kind: self.counter.strip_prefix("aer_dev_").unwrap_or(self.counter),
                 free_a_minute: self.free_a_minute,
-                file: if self.is_shared { KeptFile::shared(path) } else { KeptFile::new(path) },
-                text: String::new(),
+                is_shared: self.is_shared,
+                file: KeptFile::new(path),
                 last: None,
                 begun: None,
                 events: 0,
-                is_other: false,
             };
             Subject::new(file.to_string_lossy(), counter)
         };
@@ -145,31 +144,20 @@ struct Counter {
     /// `fatal`, `nonfatal`, `correctable`.
     kind: &'static str,
     free_a_minute: u64,
+    /// Whether another subject reads the file, too.
+    is_shared: bool,
     file: KeptFile,
-    /// Content of the file at the last look: it is nearly always unchanged.
-    text: String,
     /// The kernel's count at the last look.
     last: Option<u64>,
     /// If some errors per minute do not count: start of the current minute, and errors in it.
     begun: Option<(Instant, u64)>,
     /// Number of errors seen by this process. Never falls, so that no error is lost together with the result of a look.
     events: u64,
-    /// Whether the kernel's count has changed since the last call of `takes_other_counts`.
-    is_other: bool,
 }
 
 impl Counter {
-    fn total(&mut self, text: String) -> Option<u64> {
-        if self.last.is_none() || self.text != text {
-            self.text = text;
-            return total(&self.text);
-        }
-        self.last
-    }
-
     /// A total that has fallen is from a function that was removed and came back: it counts from zero again.
     fn take_in(&mut self, total: u64, now: Instant) {
-        self.is_other |= self.last != Some(total);
         let before = self.last.replace(total).unwrap_or(total);
         let news = total.saturating_sub(before);
         if self.free_a_minute == 0 {
@@ -191,7 +179,8 @@ impl Counter {
 
 impl Examination for Counter {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        let read = self.file.read(context.keeping).map(|(text, _)| self.total(text));
+        let read = if self.is_shared { context.read(self.file.path()) } else { self.file.read(context.stays_open) };
+        let read = read.map(|text| total(&text));
         if let Ok(Some(total)) = read {
             self.take_in(total, context.now);
         }
@@ -210,25 +199,12 @@ impl Examination for Counter {
         }
     }
 
-    fn fine_while(&mut self) -> Option<(&mut KeptFile, &str)> {
-        // Of a rate each look counts, also one that has read nothing new.
-        (self.free_a_minute == 0 && self.last.is_some()).then_some((&mut self.file, &*self.text))
-    }
-
-    fn most_open(&self) -> u64 {
-        self.file.most_open()
-    }
-
     fn has_counted(&self) -> bool {
         self.last.is_some()
     }
 
     fn is_counting(&self) -> bool {
         self.free_a_minute == 0 // the other source of the same file reports it
-    }
-
-    fn takes_other_counts(&mut self) -> bool {
-        std::mem::take(&mut self.is_other)
     }
 
     fn counts(&self) -> Vec<Count> {
@@ -345,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_either_end_are_reported_once_and_read_only_when_they_differ() {
+    fn the_counts_of_either_end_are_reported_by_one_source() {
         let tree = Tree::new();
         let port = FUNCTION.rsplit_once('/').unwrap().0;
         tree.write(&format!("{port}/aer_dev_correctable"), "TOTAL_ERR_COR 7");
@@ -356,25 +332,14 @@ mod tests {
                 tree.set("aer_dev_correctable", errors);
             }
             watching.observations();
-            let subjects = watching.subjects.iter_mut().map(|subject| &mut subject.examination);
-            let of_one = |examination: &mut Box<dyn Examination>| {
-                let is_other = examination.takes_other_counts();
-                let counts = examination.counts();
-                let count = counts.first().map(|one| format!("{} {} {}", one.part, one.kind, one.number));
-                (is_other, count)
-            };
-            subjects.map(of_one).collect::<Vec<_>>()
+            let counts = watching.subjects.iter().flat_map(|subject| subject.examination.counts());
+            counts.map(|one| format!("{} {} {}", one.part, one.kind, one.number)).collect::<Vec<_>>()
         };
-        let of = |text: &str| Some(text.to_owned());
-        assert_eq!(counts(None), [(false, None), (true, of("port correctable 7"))]);
-        for (text, is_other) in [("RxErr 3", true), ("RxErr 3", false), ("RxErr 1\nBadTLP 2", false)] {
-            assert_eq!(
-                counts(Some(text)),
-                [(is_other, of("device correctable 3")), (false, of("port correctable 7"))],
-                "{text}"
-            );
+        assert_eq!(counts(None), ["port correctable 7"]);
+        for text in ["RxErr 3", "RxErr 1\nBadTLP 2"] {
+            assert_eq!(counts(Some(text)), ["device correctable 3", "port correctable 7"], "{text}");
         }
-        assert_eq!(counts(Some("TOTAL_ERR_COR 0"))[0], (true, of("device correctable 0")), "a function that came back");
+        assert_eq!(counts(Some("TOTAL_ERR_COR 0"))[0], "device correctable 0", "a function that came back");
         let rate = tree.watch(&PciAer::CORRECTABLE_RATE, &device);
         assert!(rate.subjects.iter().all(|subject| !subject.examination.is_counting()), "it is the same number");
     }

@@ -1,14 +1,18 @@
 //! Whether a PCI function still answers: its configuration space reads as all ones if it does not.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::CWD;
+use rustix::io::{pread, retry_on_intr};
+
 use crate::device::{Device, PciFunction};
-use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
+use crate::host::attribute::{Cause, open};
 
 const OFF_BUS: &str = "off-bus";
 
@@ -49,14 +53,14 @@ impl Source for PciConfig {
 fn subject(host: &Host, function: &PciFunction) -> Subject {
     let path = host.absolute(function.physical.as_ref().unwrap_or(&function.path));
     let config = path.join("config");
-    let examined = Identity { power: Power::of(&path), config: KeptFile::new(&config), silent_since: None };
-    Subject::new(host.own_path(config).to_string_lossy(), examined)
+    let examined = Identity { power: Power::of(&path), config, silent_since: None };
+    Subject::new(host.own_path(&examined.config).to_string_lossy(), examined)
 }
 
 #[derive(Debug)]
 struct Identity {
     power: Power,
-    config: KeptFile,
+    config: PathBuf,
     /// When it first read as all ones; `None` after any other content.
     silent_since: Option<Instant>,
 }
@@ -67,10 +71,10 @@ const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 impl Examination for Identity {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
         let silent_since = self.silent_since.take();
-        if let Some(asleep) = self.power.asleep(context.keeping) {
+        if let Some(asleep) = self.power.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
-        let (value, detail) = match self.config.first_bytes::<4>(context.keeping) {
+        let (value, detail) = match vendor_and_device(&self.config) {
             Ok(Some([0xff, 0xff, 0xff, 0xff])) => {
                 let since = *self.silent_since.insert(silent_since.unwrap_or(context.now));
                 if context.now.saturating_duration_since(since) < SECOND_LOOK_AFTER {
@@ -84,14 +88,14 @@ impl Examination for Identity {
         };
         Observation::Seen(ABOUT.finding(OFF_BUS).at(context.file).reading(value).because(&detail))
     }
+}
 
-    fn most_open(&self) -> u64 {
-        1
-    }
-
-    fn close(&mut self) {
-        self.config.close();
-    }
+/// The first bytes of a configuration space; `None` if it is shorter.
+fn vendor_and_device(config: &Path) -> Result<Option<[u8; 4]>, Cause> {
+    let file = open(CWD, config)?;
+    let mut bytes = [0_u8; 4];
+    let length = retry_on_intr(|| pread(&file, &mut bytes[..], 0)).map_err(Cause::System)?;
+    Ok((length == bytes.len()).then_some(bytes))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::device::Device;
-use crate::health::kept_file::{Keeping, KeptFile};
+use crate::health::kept_file::ReadOnce;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
@@ -52,11 +52,10 @@ impl Source for PciLink {
 }
 
 fn subject(host: &Host, function: PathBuf, with_speed: bool) -> Subject {
-    let file = |name: &str| KeptFile::new(function.join(name));
     let link = LinkFiles {
         power: Power::of(&function),
-        width: file("current_link_width"),
-        speed: with_speed.then(|| file("current_link_speed")),
+        width: function.join("current_link_width"),
+        speed: with_speed.then(|| function.join("current_link_speed")),
         best: Link::default(),
         function,
     };
@@ -79,23 +78,23 @@ struct Link {
 struct LinkFiles {
     function: PathBuf,
     power: Power,
-    width: KeptFile,
+    width: PathBuf,
     /// Only for vendors whose speed matters.
-    speed: Option<KeptFile>,
+    speed: Option<PathBuf>,
     /// The best state seen since boot.
     best: Link,
 }
 
 impl Examination for LinkFiles {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.power.asleep(context.keeping) {
+        if let Some(asleep) = self.power.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         let seen = |name: &str, value: &str, detail: &str| {
             let finding = ABOUT.finding(LINK_DEGRADED).at(format!("{}/{name}", context.file));
             Observation::Seen(finding.reading(value).because(detail))
         };
-        match self.shortfalls(context.keeping) {
+        match self.shortfalls(context.reads) {
             Ok(shortfalls) => {
                 let Some(first) = shortfalls.first() else { return Observation::Fine };
                 let details: Vec<&str> = shortfalls.iter().map(|one| one.detail.as_str()).collect();
@@ -104,10 +103,6 @@ impl Examination for LinkFiles {
             Err(cause) if is_failure(&cause) => seen("current_link_width", "", &format!("cannot be read: {cause}")),
             Err(cause) => failed_read(&cause),
         }
-    }
-
-    fn most_open(&self) -> u64 {
-        1 + u64::from(self.speed.is_some())
     }
 
     fn memory(&self) -> Option<String> {
@@ -123,11 +118,6 @@ impl Examination for LinkFiles {
     fn recall(&mut self, memory: &str) {
         let (width, speed) = memory.split_once(' ').unwrap_or_default();
         self.best = self.best.or_better(Link::parse(width, speed));
-    }
-
-    fn close(&mut self) {
-        self.width.close();
-        self.speed.iter_mut().for_each(KeptFile::close);
     }
 }
 
@@ -148,9 +138,9 @@ impl Shortfall {
 }
 
 impl LinkFiles {
-    fn shortfalls(&mut self, keeping: Keeping) -> Result<Vec<Shortfall>, Cause> {
-        let (width, _) = self.width.read(keeping)?;
-        let (speed, _) = self.speed.as_mut().map_or(Ok((String::new(), false)), |file| file.read(keeping))?;
+    fn shortfalls(&mut self, reads: &ReadOnce) -> Result<Vec<Shortfall>, Cause> {
+        let width = reads.read(&self.width)?;
+        let speed = self.speed.as_ref().map_or(Ok(String::new()), |speed| reads.read(speed))?;
         let now = Link::parse(&width, &speed);
         self.best = self.best.or_better(now);
         if !now.is_narrower_than(self.best) && !now.is_slower_than(self.best) {

@@ -1,7 +1,8 @@
 //! Whether a PCI function could be brought into the power state that its driver asked for.
 
+use std::path::PathBuf;
+
 use crate::device::Device;
-use crate::health::kept_file::KeptFile;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
@@ -30,22 +31,18 @@ impl Source for PciPower {
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let physical = device.functions.iter().filter(|function| function.physical.is_none());
         let physical = physical.map(|function| host.absolute(&function.path));
-        let subject = |file: std::path::PathBuf| {
-            Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::shared(file) })
-        };
+        let subject = |file: PathBuf| Subject::new(host.own_path(&file).to_string_lossy(), State(file));
         physical.map(|function| subject(function.join("power_state"))).collect()
     }
 }
 
 #[derive(Debug)]
-struct State {
-    file: KeptFile,
-}
+struct State(PathBuf);
 
 impl Examination for State {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        match self.file.read(context.keeping) {
-            Ok((text, _)) if trimmed(&text) == "error" => {
+        match context.read(&self.0) {
+            Ok(text) if trimmed(&text) == "error" => {
                 let detail = "the kernel could not change the power state of this PCI function; see the kernel log";
                 Observation::Seen(ABOUT.finding(POWER_STATE).at(context.file).reading("error").because(detail))
             }

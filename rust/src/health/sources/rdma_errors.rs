@@ -112,7 +112,7 @@ struct Errors {
 
 impl Examination for Errors {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.ports.asleep(context.keeping) {
+        if let Some(asleep) = self.ports.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         let numbers = self.numbers();

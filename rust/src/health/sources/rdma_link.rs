@@ -75,11 +75,6 @@ impl Source for RdmaLink {
         };
         Ports::of(host, device, Whose::Physical).map(subject).into_iter().collect()
     }
-
-    /// Of a virtual function: which device the physical one has.
-    fn asks_the_host(&self) -> bool {
-        true
-    }
 }
 
 /// The links of all ports.
@@ -109,7 +104,7 @@ struct Link {
 
 impl Examination for Links {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.ports.asleep(context.keeping) {
+        if let Some(asleep) = self.ports.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         match self.totals() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::bus::pci;
 use crate::device::Device;
 use crate::finding::quoted;
-use crate::health::kept_file::Keeping;
+use crate::health::kept_file::ReadOnce;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
@@ -51,8 +51,8 @@ impl Ports {
     }
 
     /// Why they must not be read; `None` if they can be.
-    pub(super) fn asleep(&mut self, keeping: Keeping) -> Option<String> {
-        self.power.as_mut()?.asleep(keeping)
+    pub(super) fn asleep(&self, reads: &ReadOnce) -> Option<String> {
+        self.power.as_ref()?.asleep(reads)
     }
 
     /// Their directory and their names.
@@ -179,7 +179,7 @@ type State = (String, String);
 
 impl Examination for States {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.ports.asleep(context.keeping) {
+        if let Some(asleep) = self.ports.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         let states = match self.states() {

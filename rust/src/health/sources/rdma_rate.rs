@@ -42,11 +42,6 @@ impl Source for RdmaRate {
         let subject = |(file, ports)| Subject::new(file, Rates { ports, best: BTreeMap::new() });
         Ports::of(host, device, Whose::Physical).map(subject).into_iter().collect()
     }
-
-    /// Of a virtual function: which device the physical one has.
-    fn asks_the_host(&self) -> bool {
-        true
-    }
 }
 
 /// The rates of all ports.
@@ -62,7 +57,7 @@ type Rate = (String, String);
 
 impl Examination for Rates {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.ports.asleep(context.keeping) {
+        if let Some(asleep) = self.ports.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
         let rates = match self.rates() {

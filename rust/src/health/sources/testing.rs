@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::finding::Finding;
-use crate::health::kept_file::{Keeping, ReadOnce};
-use crate::health::replaced::Replaced;
+use crate::health::kept_file::ReadOnce;
 use crate::health::source::{LookContext, Observation, Source, Subject};
 use crate::host::Host;
 
@@ -59,12 +58,7 @@ impl Tree {
 
     /// The subjects of this source for the device.
     pub(in crate::health) fn watch(&self, source: &dyn Source, device: &Device) -> Watching<'_> {
-        Watching {
-            host: &self.host,
-            subjects: source.subjects(&self.host, device),
-            now: Instant::now(),
-            replaced: Replaced::default(),
-        }
+        Watching { host: &self.host, subjects: source.subjects(&self.host, device), now: Instant::now() }
     }
 }
 
@@ -72,7 +66,6 @@ impl Tree {
 pub(in crate::health) struct Watching<'t> {
     host: &'t Host,
     pub(in crate::health) subjects: Vec<Subject>,
-    replaced: Replaced,
     now: Instant,
 }
 
@@ -84,11 +77,10 @@ impl Watching<'_> {
 
     /// The observation of each subject.
     pub(in crate::health) fn observations(&mut self) -> Vec<Observation> {
-        let read_once = ReadOnce::default();
-        let keeping = Keeping { open: true, replaced: Some(&self.replaced), base: None, read_once: Some(&read_once) };
+        let reads = ReadOnce::default();
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
-            examination.look(LookContext { host: self.host, file, keeping, now: self.now })
+            examination.look(LookContext { host: self.host, file, stays_open: false, reads: &reads, now: self.now })
         };
         self.subjects.iter_mut().map(look).collect()
     }

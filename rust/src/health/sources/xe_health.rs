@@ -7,7 +7,6 @@
 use std::path::PathBuf;
 
 use crate::device::{Device, PciFunction};
-use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
@@ -67,10 +66,10 @@ impl Source for XeHealth {
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let is_under_xe = |function: &&PciFunction| function.driver.as_deref() == Some("xe");
         let subject = |function: PathBuf, (name, sign): (&str, Sign)| {
-            let path = function.join(name);
-            let attribute =
-                Attribute { about: self.about, sign, power: Power::of(&function), file: KeptFile::new(&path) };
-            Subject::new(host.own_path(&path).to_string_lossy(), attribute)
+            let file = function.join(name);
+            let own = host.own_path(&file);
+            let attribute = Attribute { about: self.about, sign, power: Power::of(&function), file };
+            Subject::new(own.to_string_lossy(), attribute)
         };
         let of_function = |function: &PciFunction| {
             let path = host.absolute(&function.path);
@@ -85,16 +84,16 @@ struct Attribute {
     about: &'static About,
     sign: Sign,
     power: Power,
-    file: KeptFile,
+    file: PathBuf,
 }
 
 impl Examination for Attribute {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
-        if let Some(asleep) = self.power.asleep(context.keeping) {
+        if let Some(asleep) = self.power.asleep(context.reads) {
             return Observation::NotLooked(asleep);
         }
-        let text = match self.file.read(context.keeping) {
-            Ok((text, _)) => text,
+        let text = match context.read(&self.file) {
+            Ok(text) => text,
             Err(cause) => return failed_read(&cause),
         };
         let (text, name) = (trimmed(&text), context.file.rsplit('/').next().unwrap_or_default());
@@ -104,14 +103,6 @@ impl Examination for Attribute {
             _ => return Observation::Fine,
         };
         Observation::Seen(self.about.finding(FIRMWARE).at(context.file).reading(text).because(&detail))
-    }
-
-    fn most_open(&self) -> u64 {
-        1
-    }
-
-    fn close(&mut self) {
-        self.file.close();
     }
 }
 

@@ -1,7 +1,5 @@
 //! Cards that hang, looks that panic, and how many files stay open.
 
-use std::sync::atomic::Ordering;
-
 use super::*;
 
 #[test]
@@ -43,23 +41,6 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
 }
 
 #[test]
-fn a_card_that_hangs_while_it_is_asked_whether_all_is_still_well_is_overdue_with_the_file_that_hangs() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    for register in [PORT, ENGINE] {
-        tree.write(register, "0x0");
-    }
-    let readings = vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)];
-    poller.watch_all(&[device("card", "port.0", readings)]);
-    assert_eq!(polled(&mut poller), []);
-    let (card, deadline) = (&poller.cards[0].card, poller.fence.deadline());
-    for (place, file) in [PORT, ENGINE].into_iter().enumerate() {
-        card.reads(place);
-        assert_eq!(card.overdue(deadline)[0].findings, [scan::probe_timeout(deadline, file)]);
-    }
-}
-
-#[test]
 fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
@@ -69,31 +50,37 @@ fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
     let held = Arc::clone(&poller.cards[0].card.watched[0]);
     let hang = held.lock();
     let deadline = poller.fence.deadline();
-    poller.cards[0].last_result = None;
-    let moment = Moment { round: 0, is_logged: false, now: *BEGAN };
-    for outcome in [None, Some(Outcome::Done(Err(Busy)))] {
-        let looks = poller.cards[0].looks_after(outcome, moment, deadline);
+    for outcome in [None, Some(Outcome::Done(News::default()))] {
+        let looks = poller.cards[0].looks_after(outcome, deadline);
         assert_eq!(looks[0].findings, [scan::probe_timeout(deadline, PORT)]);
     }
     drop(hang);
-    assert_eq!(poller.cards[0].looks_after(None, moment, deadline), []);
+    assert_eq!(poller.cards[0].looks_after(None, deadline), []);
 }
 
 #[test]
 fn the_files_of_a_card_that_lost_its_share_of_descriptors_are_closed_at_once() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    let open = |tree: &Tree| {
+    let open = |name: &str| {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        targets.filter(|target| *target == tree.path(&format!("{FUNCTION}/aer_dev_nonfatal"))).count()
+        targets.filter(|target| *target == tree.path(&format!("{FUNCTION}/{name}"))).count()
     };
-    tree.set("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0");
-    let devices: Vec<_> = (0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect();
-    poller.watch_all(&devices[599..]);
-    assert_eq!((polled(&mut poller), open(&tree)), (vec![], 1));
-    poller.watch_all(&devices);
-    assert_eq!(open(&tree), 0);
+    for name in ["aer_dev_fatal", "aer_dev_nonfatal"] {
+        tree.set(name, "TOTAL_ERR 0");
+    }
+    poller.watch_all(&[with_function("card", "gpu.0"), with_function("other", "gpu.1")]);
+    polled(&mut poller);
+    assert_eq!(open("aer_dev_fatal"), 0, "they could be removed and read for ever: it is no sysfs");
+    let most = poller.cards[0].card.most_open(false);
+    assert_eq!((most, poller.cards[0].card.most_open(true)), (2, 0), "of both ends, unless the kernel log reports it");
+    for (may_be_open, expected) in [(2 * most, 2), (2 * most - 1, 1), (0, 0)] {
+        poller.keep_most_open(may_be_open);
+        assert!(open("aer_dev_fatal") <= expected);
+        polled(&mut poller);
+        assert_eq!((open("aer_dev_fatal"), open("aer_dev_nonfatal")), (expected, 0), "{may_be_open}");
+    }
 }
 
 /// A source whose looks panic or hang, by the id of the device.
@@ -172,29 +159,6 @@ fn cards_that_no_thread_is_left_for_are_not_looked_at() {
 }
 
 #[test]
-fn files_stay_open_only_as_far_as_the_limit_allows() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.watch_all(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
-    let most = |is_logged| poller.cards.iter().map(|polled| polled.card.most_open(is_logged)).collect::<Vec<_>>();
-    // What is read in each round: the counters of fatal errors of both ends, unless the kernel log reports these, with
-    // the card's directory; then those of other uncorrectable errors, configuration space and link width. Files that
-    // several subjects read, such as the power state, do not stay open.
-    assert_eq!((most(false), most(true)), (vec![(3, 4), (1, 0)], vec![(1, 6), (1, 0)]));
-}
-
-#[test]
-fn of_many_cards_only_what_is_read_in_each_round_stays_open() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.watch_all(&(0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
-    let keeps = |card: &Card| [&card.keeps_frequent, &card.keeps_seldom].map(|keeps| keeps.load(Ordering::Relaxed));
-    let seldom = poller.cards.iter().filter(|polled| keeps(&polled.card)[1]);
-    assert!(seldom.map(|polled| polled.card.most_open(false).1).sum::<u64>() <= SELDOM_FILES);
-    assert_eq!(keeps(&poller.cards.last().unwrap().card), [true, false]);
-}
-
-#[test]
 fn the_limit_of_open_files_is_raised_only_as_far_as_allowed() {
     let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     assert!(may_open(10) >= 10);
@@ -223,20 +187,5 @@ fn a_listing_of_dumps_that_hangs_is_given_up_at_the_deadline_and_costs_no_card()
     let start = std::time::Instant::now();
     while poller.device_dumps(&|| {}).is_err() {
         assert!(start.elapsed() < Duration::from_secs(10), "the listing never came back");
-    }
-}
-
-#[test]
-fn directories_are_watched_only_where_files_can_be_replaced() {
-    // A user has 128 inotify instances: on the kernel's sysfs, where a card that is gone says so itself, none is needed.
-    let tree = Tree::new();
-    for host in [tree.host.clone(), Host::new("/")] {
-        let mut poller = Poller::new(host.clone(), Arc::new(Fence::new(Duration::from_secs(5))));
-        let mut is_watching = |cards: usize| {
-            let device = |card| device(&format!("card {card}"), "port.0", vec![fpga_errors::of_port(PORT)]);
-            poller.watch_all(&(0..cards).map(device).collect::<Vec<_>>());
-            poller.replaced.changes() == poller.replaced.changes()
-        };
-        assert_eq!([FEW, FEW + 1].map(&mut is_watching), [false, !host.has_kernel_sysfs()]);
     }
 }
