@@ -36,13 +36,20 @@ __all__ = [
     "__revision__",
     "__version__",
     "adopt_orphans",
+    "awake",
+    "boot_id",
     "check_kernel_log_rules",
     "device_list",
     "die_with_parent",
     "health_sources",
+    "kfd_slots",
+    "machine",
     "nvml_facts",
     "nvml_interface",
     "open_devices",
+    "pci_driver",
+    "pci_functions",
+    "prints_no_xids",
     "restrict",
     "sandbox_missing",
     "set_process_name",
@@ -772,6 +779,30 @@ def open_devices(proc: Path, numbers: frozenset[tuple[int, int]]) -> tuple[list[
     The first part has process and number, each pair once, sorted; the others count the processes that must not be
     looked into, and those that were. Raises OSError if `proc` cannot be listed.
     """
+
+def boot_id(host_root: str) -> str:
+    """The id that the kernel has given this boot; empty on a simulated node, which has none."""
+
+def machine(host_root: str) -> str:
+    """What tells this machine from others, also in a container: its firmware's UUID or serial number, or nothing."""
+
+def pci_driver(host_root: str, address: str) -> str | None:
+    """The driver of the PCI function with this address, empty without one; None if there is no such function."""
+
+def pci_functions(host_root: str, addresses: Sequence[str]) -> list[str]:
+    """The sysfs paths of PCI functions, without the host root."""
+
+def awake(host_root: str, addresses: Sequence[str]) -> list[str]:
+    """Those of the PCI functions with these addresses that do not sleep, as far as the kernel tells."""
+
+def kfd_slots(host_root: str) -> dict[int, str]:
+    """The PCI device of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own.
+
+    Unreadable ones are left out: the kernel hides a GPU whose render node the device cgroup denies.
+    """
+
+def prints_no_xids(host_root: str) -> bool:
+    """Whether NVIDIA's driver was told to print no Xids."""
 
 def sandbox_missing() -> list[str]:
     """What the kernel cannot enforce of a sandbox of files, ports and signals; nothing is given up."""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from devherd import spool
+from devherd._native import kfd_slots
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.proto import health_pb2
@@ -57,14 +58,14 @@ def test_events_are_asked_for_by_their_numbers():
 def test_gpus_are_known_by_their_ids_and_processors_are_none(tmp_path):
     """Each partition has an id of its own, and the place of its GPU; what may not be read is left out."""
     node = SimulatedNode.create(tmp_path, preset("amd-8-cpx"))
-    slots = amd_kfd.pci_slots(node.root)
+    slots = kfd_slots(str(node.root))
     ids = [int(file.read_text()) for file in node.root.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/gpu_id")]
     assert sorted(slots) == sorted(number for number in ids if number)
     assert len({*slots.values()}) == 8
     assert all((node.root / f"sys/bus/pci/devices/{slot}.0").exists() for slot in slots.values())
     for properties in node.root.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/properties"):
         properties.unlink()
-    assert amd_kfd.pci_slots(node.root) == {}
+    assert kfd_slots(str(node.root)) == {}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
@@ -125,24 +125,3 @@ def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugi
 def edits_for(native: Scanner, platforms: Mapping[str, Platform], entry: Entry, resource_name: str) -> Edits | None:
     """The container edits of a device under a resource name; None if its vendor is switched off."""
     return native.edits(entry.device, platforms.get(entry.key[0]), "device-plugin", resource_name)
-
-
-def machine(host_root: Path) -> str:
-    """What tells this machine from others, also in a container: its firmware's UUID or serial number; empty if unknown.
-
-    Sources: drivers/firmware/dmi-id.c; the property `serial-number` of the root node in the Devicetree Specification.
-    """
-    for path in ("sys/class/dmi/id/product_uuid", "sys/firmware/devicetree/base/serial-number"):
-        with suppress(OSError):
-            if found := (host_root / path).read_text(errors="replace").strip("\0\n "):
-                return found
-    return ""
-
-
-@functools.cache
-def boot_id(host_root: Path) -> str:
-    """The id that the kernel has given this boot; empty on a simulated node, which has none."""
-    try:
-        return (host_root / "proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from devherd import counters, spool
+from devherd._native import boot_id, machine
 from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.lost import LostDevices, LostFile, PresentFile
@@ -18,7 +19,6 @@ from devherd.log import Once
 from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import boot_id, machine
 from devherd.scanner.observer import Observer
 from devherd.scanner.offering import cordoned
 from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
@@ -49,11 +49,11 @@ class ScannerFiles:
         self._devices_version = -1
         """Version of the inventory in its file."""
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
-        this_machine = machine(settings.host_root)
+        this_machine = machine(str(settings.host_root))
         self._lost_file = LostFile(settings.lost_file, settings.kept_lost_file, this_machine)
         self._lost_for: object = None
         """The scan after which the lost devices were written last."""
-        self._present_file = PresentFile(settings.present_file, boot_id(config.host_root), this_machine)
+        self._present_file = PresentFile(settings.present_file, boot_id(str(config.host_root)), this_machine)
         self._present_for: object = None
         """What the devices for the next boot were when they were written last."""
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)

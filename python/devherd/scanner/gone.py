@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from devherd import spool
-from devherd._native import Scan
+from devherd._native import Scan, pci_driver
 from devherd.config.resolved import Config
 from devherd.health.held import Now
 from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
@@ -102,7 +102,8 @@ class GoneDevices:
         self._began = clock if self._began is None else self._began
         if not (self.lost or self._inventory.has_gone):
             return
-        host = Host(self._inventory.entries, scan.vendors, dropped, partial(_driver_at, config.host_root), now.wall)
+        driver_at = partial(pci_driver, str(config.host_root))
+        host = Host(self._inventory.entries, scan.vendors, dropped, driver_at, now.wall)
         self.news += self.lost.observe(self._vanished(clock, now, held), host)
         if self.lost.is_waiting and clock - self._began >= config.health.forget_after:
             self.news += self.lost.end_of_waiting(host)
@@ -117,14 +118,3 @@ class GoneDevices:
                     since = now.wall - max(0.0, clock - entry.gone_since)
                     findings = held_messages(self._policy, entry.key, now)
                     yield Vanished(entry, offer.name, since, held.get(entry.key, ()), findings)
-
-
-def _driver_at(host_root: Path, address: str) -> str | None:
-    """The driver of a PCI function: empty without one, None if there is no such function."""
-    function = host_root / "sys/bus/pci/devices" / address
-    if not address or not function.exists():
-        return None
-    try:
-        return (function / "driver").readlink().name
-    except OSError:
-        return ""

@@ -7,9 +7,8 @@ import os
 import time
 from collections.abc import Collection
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 
-from devherd._native import Device, KernelLog, KernelLogEvent
+from devherd._native import Device, KernelLog, KernelLogEvent, prints_no_xids
 from devherd.config.resolved import Config
 from devherd.config.sections import KernelLogOptions
 from devherd.health.held import NOTHING, KernelLogPosition, Remembered
@@ -31,7 +30,7 @@ _KERNEL_LOG_CURE = (
     "give devherd the device and CAP_SYSLOG (deploy/kubernetes/components/kernel-log does), or set"
     " health.kernel_log.enabled to false"
 )
-_NVIDIA_PARAMETERS = Path("proc/driver/nvidia/params")
+_NVIDIA_PARAMETERS = "/proc/driver/nvidia/params"
 _SILENT = "the NVIDIA driver prints no Xids: RmLogonRC is 0: load the module without the option NVreg_RmLogonRC=0"
 
 
@@ -145,8 +144,8 @@ class KernelLogReader:
             return []
         if self._refusal is not None:
             return [] if self._is_optional else [_closed(self._refusal)]
-        if _is_silent(self._config.host_root / _NVIDIA_PARAMETERS):
-            return [_problem(f"/{_NVIDIA_PARAMETERS}", _SILENT)]
+        if prints_no_xids(str(self._config.host_root)):
+            return [_problem(_NVIDIA_PARAMETERS, _SILENT)]
         return []
 
     def notices(self) -> list[spool_pb2.Problem]:
@@ -162,13 +161,6 @@ class KernelLogReader:
     def _is_optional(self) -> bool:
         options = self._config.health.kernel_log
         return options.enabled == "auto" and not (options.rules or options.optional)
-
-
-def _is_silent(parameters: Path) -> bool:
-    try:
-        return "RmLogonRC: 0" in parameters.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
 
 
 def _why(refusal: OSError) -> str:

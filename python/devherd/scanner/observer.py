@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from devherd import counters
-from devherd._native import Device, Finding, Look, Platform, Scan
+from devherd._native import Device, Finding, Look, Platform, Scan, boot_id, pci_functions
 from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health import host
@@ -31,7 +31,6 @@ from devherd.reasons.registry import (
     OF_OPERATORS,
 )
 from devherd.scanner.core import (
-    boot_id,
     edits_by,
     log_scan,
     native_poller,
@@ -73,7 +72,7 @@ class Observer:
     ) -> None:
         earlier = earlier or Earlier()
         self.config = config
-        self.boot_id = boot_id(config.host_root)
+        self.boot_id = boot_id(str(config.host_root))
         self.counters = counts or Counters(counters.BY_THE_SCANNER)
         self._beat = beat
         self._nvml_answer = nvml_answer
@@ -398,9 +397,7 @@ class Observer:
 
     def _functions_at(self, addresses: Iterable[str]) -> list[str]:
         """The sysfs paths of PCI functions, without the host root."""
-        root = self.config.host_root.resolve()
-        found = [(root / "sys/bus/pci/devices" / address).resolve() for address in sorted(addresses)]
-        return [f"/{path.relative_to(root)}" for path in found if path.is_relative_to(root)]
+        return pci_functions(str(self.config.host_root), sorted(addresses))
 
     def restore(self) -> None:
         """Write removed CDI specs again."""

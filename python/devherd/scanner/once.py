@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+from devherd._native import boot_id
 from devherd.config.resolved import Config
 from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules
@@ -12,7 +13,6 @@ from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import spool_pb2
 from devherd.scanner.core import (
-    boot_id,
     edits_by,
     native_poller,
     native_scanner,
@@ -60,7 +60,7 @@ def scan_once(config: Config) -> ScanReport:
     poller.watch(scan, [])
     for look in settled_looks(poller):
         seen.add((look.vendor, look.card, look.id), look.findings)
-    policy.note(seen, Now(time.time(), time.monotonic(), boot_id(config.host_root)))
+    policy.note(seen, Now(time.time(), time.monotonic(), boot_id(str(config.host_root))))
     offers = rules.arrange(config, inventory.entries.values())
     edits_of = edits_by(native, inventory.platforms)
     made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes, policy.verdicts())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd import signals
-from devherd._native import Evidence
+from devherd._native import Evidence, kfd_slots
 from devherd.config.resolved import is_simulated
 from devherd.log import Once
 from devherd.proto import health_pb2
@@ -80,7 +80,7 @@ class AmdKfd:
 
     def _look(self) -> None:
         """Open the listeners if the GPUs changed or none is open. KFD refuses this while a reset runs."""
-        slots = pci_slots(self._host_root)
+        slots = kfd_slots(str(self._host_root))
         if slots == self._slots and self._listeners.descriptors() and self._device.exists():
             return
         self._listeners.close()
@@ -224,26 +224,3 @@ def simulated_listeners(root: Path) -> Listeners:
             return Listeners(simulated=listener)
     listener.close()
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-
-
-def pci_slots(host_root: Path) -> dict[int, str]:
-    """The PCI device of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own.
-
-    Unreadable ones are left out: the kernel hides a GPU whose render node the device cgroup denies.
-    """
-    found = {}
-    for node in sorted((host_root / "sys/class/kfd/kfd/topology/nodes").glob("*")):
-        try:
-            gpu_id = int((node / "gpu_id").read_text())
-            properties = _properties((node / "properties").read_text())
-            location, domain = properties["location_id"], properties.get("domain", 0)
-        except (OSError, ValueError, KeyError):
-            continue
-        if gpu_id:
-            found[gpu_id] = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-    return found
-
-
-def _properties(text: str) -> Mapping[str, int]:
-    words = (line.split() for line in text.splitlines())
-    return {words[0]: int(words[1]) for words in words if len(words) == 2}

@@ -60,6 +60,21 @@ pub fn has_left(host: &Host, function: &Path) -> bool {
     bus.link(address).is_err_and(|error| error.is_absent()) && Directory::open(function).is_err()
 }
 
+/// The directory of the function with this address; its place on the bus if it has none.
+#[must_use]
+pub fn at(host: &Host, address: &str) -> PathBuf {
+    let bus = host.sys("bus/pci/devices");
+    directory::link(&bus.join(address)).map_or_else(|_| bus.join(address), |target| host.behind_link(&bus, &target))
+}
+
+/// The driver of the function with this address, empty without one; `None` if there is no such function.
+#[must_use]
+pub fn driver_at(host: &Host, address: &str) -> Option<String> {
+    let function = at(host, address);
+    (is_address(address) && directory::exists(&function))
+        .then(|| driver_link(&function).map_or_else(String::new, |(driver, _)| driver))
+}
+
 /// The physical function of a virtual one; `None` if the function is not virtual.
 #[must_use]
 pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
@@ -327,6 +342,24 @@ mod tests {
         assert_eq!(physical_function(&host, &virtual_function), None);
         symlink("../0000:42:00.0", virtual_function.join("physfn")).unwrap();
         assert_eq!(physical_function(&host, &virtual_function), Some(root.path().join("0000:42:00.0")));
+    }
+
+    #[test]
+    fn a_function_is_found_by_its_address_with_the_driver_that_it_has_now() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        let bus = host.sys("bus/pci/devices");
+        let function = host.sys("devices/pci0000:80/0000:81:00.0");
+        assert_eq!(driver_at(&host, "0000:81:00.0"), None);
+        std::fs::create_dir_all(&bus).unwrap();
+        std::fs::create_dir_all(&function).unwrap();
+        symlink("../../../devices/pci0000:80/0000:81:00.0", bus.join("0000:81:00.0")).unwrap();
+        assert_eq!(driver_at(&host, "0000:81:00.0").as_deref(), Some(""));
+        symlink("../../../bus/pci/drivers/dfl-pci", function.join("driver")).unwrap();
+        assert_eq!(driver_at(&host, "0000:81:00.0").as_deref(), Some("dfl-pci"));
+        assert_eq!(at(&host, "0000:81:00.0"), function);
+        assert_eq!(at(&host, "0000:99:00.0"), bus.join("0000:99:00.0"), "it is not there");
+        assert_eq!(driver_at(&host, ""), None);
     }
 
     #[test]

@@ -22,3 +22,4 @@ mod watched;
 
 pub use cards::{Awaited, EVERY_SOURCE, Look};
 pub use poller::{Memories, Place, PollReason, Poller};
+pub use power::is_awake;

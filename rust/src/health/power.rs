@@ -55,6 +55,12 @@ impl Power {
     }
 }
 
+/// Whether the PCI function with this directory is awake, or nothing tells.
+#[must_use]
+pub fn is_awake(function: &Path) -> bool {
+    Power::of(function).asleep(Keeping { open: false, replaced: None, base: None, read_once: None }).is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{create_dir, write};

@@ -69,6 +69,18 @@ impl Host {
         Some(Attribute::read(self.proc("sys/kernel/random/boot_id")).ok()?.text().to_owned())
     }
 
+    /// What tells this machine from others, also in a container: its firmware's UUID or serial number; `None` if
+    /// unknown.
+    ///
+    /// Sources: drivers/firmware/dmi-id.c; the property `serial-number` of the root node in the Devicetree
+    /// Specification.
+    #[must_use]
+    pub fn machine(&self) -> Option<String> {
+        let files = ["class/dmi/id/product_uuid", "firmware/devicetree/base/serial-number"];
+        let text = |file| Some(Attribute::read(self.sys(file)).ok()?.text().to_owned());
+        files.into_iter().filter_map(text).find(|text| !text.is_empty())
+    }
+
     /// A path below /sys.
     #[must_use]
     pub fn sys(&self, below: impl AsRef<Path>) -> PathBuf {
@@ -151,6 +163,22 @@ mod tests {
             for target in ["../../devices/gpu", "/sys/devices/gpu", "../../../../../../sys/devices/./gpu"] {
                 assert_eq!(host.behind_link(&class, Path::new(target)), host.sys("devices/gpu"), "{root} {target}");
             }
+        }
+    }
+
+    #[test]
+    fn a_machine_is_known_by_its_firmware() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        assert_eq!(host.machine(), None);
+        for (file, content, expected) in [
+            ("firmware/devicetree/base/serial-number", "10000000abc\0", "10000000abc"),
+            ("class/dmi/id/product_uuid", "\n", "10000000abc"),
+            ("class/dmi/id/product_uuid", "4c4c4544-0042\n", "4c4c4544-0042"),
+        ] {
+            std::fs::create_dir_all(host.sys(file).parent().unwrap()).unwrap();
+            std::fs::write(host.sys(file), content).unwrap();
+            assert_eq!(host.machine().as_deref(), Some(expected));
         }
     }
 

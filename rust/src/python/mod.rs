@@ -11,6 +11,7 @@
 //! registry           the vendors and the health sources, without a look at a host
 //! listeners          the event sources that wake the scanner
 //! nvml               NVML, called in this process
+//! host               single looks at the host
 //! child_process      what a forked child applies to itself, and what it sees of others
 //! ```
 
@@ -18,6 +19,7 @@ mod child_process;
 mod container_edits;
 mod devices;
 mod health;
+mod host;
 mod listeners;
 mod nvml;
 mod preference;
@@ -43,6 +45,8 @@ mod _native {
     use super::devices::{Device, Fact, Finding, HostPath, Platform};
     #[pymodule_export]
     use super::health::{Look, Poller};
+    #[pymodule_export]
+    use super::host::{awake, boot_id, kfd_slots, machine, pci_driver, pci_functions, prints_no_xids};
     #[pymodule_export]
     use super::listeners::{
         Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,

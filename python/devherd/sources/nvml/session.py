@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from devherd import signals, spool
-from devherd._native import NvmlWatch, nvml_facts
+from devherd._native import NvmlWatch, awake, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
 from devherd.log import Once
@@ -48,8 +48,6 @@ SLICE_SECONDS = 0.5
 """Longest wait for events: no other call of NVML is made meanwhile."""
 ATTEMPT = 10
 """An attempt may take this multiple of its patience: GPUs without persistence mode need a second or more each."""
-_AWAKE = frozenset({"active", "unsupported"})
-"""Values of `power/runtime_status` of a GPU that does not sleep (docs.kernel.org/power/runtime_pm.html)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class Session:
         self._driver_root: str | None = request.get("driver_root")
         self._library: str | None = request.get("library")
         self._gpus: dict[str, dict[str, Any] | None] = dict(request.get("gpus", {}))
-        self._functions = host_root / "sys/bus/pci/devices"
+        self._host_root = str(host_root)
         self.keeps_open: bool = request.get("keep_open", True)
         """Whether GPUs stay open between two looks, so that events are received."""
         self._watch: NvmlWatch | None = None
@@ -229,21 +227,12 @@ class Session:
         self._open = gpus
 
     def _awake(self) -> frozenset[str]:
-        return frozenset(gpu for gpu in self._gpus if _is_awake(self._functions / gpu))
+        return frozenset(awake(self._host_root, list(self._gpus)))
 
     def _has_node(self, gpu: str) -> bool:
         """False if NVML cannot know the GPU: its node is not in this container."""
         node = (self._gpus.get(gpu) or {}).get("node")
         return node is None or Path(node).exists()
-
-
-def _is_awake(function: Path) -> bool:
-    """True also if the kernel has no status for it."""
-    try:
-        status = (function / "power/runtime_status").read_text()
-    except OSError:
-        return True
-    return status.strip() in _AWAKE
 
 
 class Hangs(Exception):  # noqa: N818 - it names the state of NVML

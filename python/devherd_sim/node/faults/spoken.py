@@ -1,8 +1,8 @@
 """Faults that drivers and the kernel report: in the kernel log, by uevents, devlink and KFD's events."""
 
+from devherd._native import kfd_slots
 from devherd.errors import UsageError
 from devherd.sources.amd_kfd import POST_RESET, PRE_RESET
-from devherd.sources.amd_kfd import pci_slots as kfd_slots
 from devherd_sim.node.faults.cards import off_bus
 from devherd_sim.node.faults.fault import Act, attribute_fault, spoken_fault
 from devherd_sim.node.kernel_events import tell_listeners
@@ -91,7 +91,7 @@ def _gpu_reset(event: int) -> Act:
     def act(node: SimulatedNode, at: str, value: str) -> None:
         node.functions.path_of(at)
         slot = at.rpartition(".")[0]
-        gpus = [gpu for gpu, place in kfd_slots(node.root).items() if place == slot]
+        gpus = [gpu for gpu, place in kfd_slots(str(node.root)).items() if place == slot]
         if not gpus:
             raise UsageError(f"KFD has no GPU at {at}", f"none of {node.root} is there", "name an AMD GPU")
         cause = value if event == PRE_RESET else "unknown"

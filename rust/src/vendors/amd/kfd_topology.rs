@@ -115,6 +115,18 @@ impl Topology {
     }
 }
 
+/// The slot of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own. Unreadable ones are left
+/// out: the kernel hides a GPU whose render node the device cgroup denies.
+#[must_use]
+pub fn slots(host: &Host) -> BTreeMap<u32, String> {
+    let nodes = Topology::read(host).map(|topology| topology.nodes).unwrap_or_default();
+    let slot = |node: Node| {
+        let id = Attribute::read(node.path.join("gpu_id")).ok()?.text().parse().ok().filter(|&id| id > 0)?;
+        Some((id, node.place.to_string().strip_suffix(".0")?.to_owned()))
+    };
+    nodes.into_iter().filter_map(slot).collect()
+}
+
 impl Node {
     /// `None` for a node of processors. Old kernels write no `domain`: all GPUs are in domain 0 then.
     fn of(number: u32, path: PathBuf, properties: Properties) -> Option<Self> {

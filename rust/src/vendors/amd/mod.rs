@@ -40,6 +40,7 @@ use crate::host::Host;
 use crate::order::natural;
 use driver::{BoundBefore, Mode};
 use kfd_topology::StableTree;
+pub use kfd_topology::slots;
 use product_names::ProductNames;
 
 /// The word in `vendor` of JSON, metrics and problems.

@@ -12,7 +12,7 @@ use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::health::sources::scan;
 use crate::host::Host;
-use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::attribute::{self, Attribute, AttributeError, Cause};
 use crate::host::directory::{self, Directory};
 use crate::vendors::gpus::on_pci_bus;
 
@@ -41,6 +41,13 @@ pub(super) fn version(host: &Host) -> Option<(String, PathBuf)> {
     };
     read(host.proc("driver/nvidia/version"), version_in)
         .or_else(|| read(host.sys(Path::new("module/nvidia/version")), number_at_start))
+}
+
+/// Whether the driver was told to print no Xids. The file is larger than an attribute.
+#[must_use]
+pub fn prints_no_xids(host: &Host) -> bool {
+    let parameters = attribute::content(&host.proc("driver/nvidia/params")).unwrap_or_default();
+    parameters.split(|&byte| byte == b'\n').any(|line| line == b"RmLogonRC: 0")
 }
 
 /// The version in `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build …`.

@@ -58,6 +58,7 @@ use crate::order::natural;
 use advertise::Advertiser;
 use card::Card;
 use driver::KnownGpus;
+pub use driver::prints_no_xids;
 use installation::Installation;
 use libraries::Libraries;
 use nodes::DevRoot;
