@@ -13,7 +13,7 @@ from measure import figure, headline, median_seconds, milliseconds
 from prometheus_client.parser import text_string_to_metric_families
 
 from devherd.config.sections import DeviceMetrics
-from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, Counters
+from devherd.counters import HEALTH_CHANGES
 from devherd.exporter import metrics
 from devherd.exporter.exposition import Family, Writer
 from devherd.exporter.metrics import usage_of_process
@@ -104,10 +104,11 @@ def _herd(devices: int, replicas: int) -> Herd:
             for number in range(devices)
         ],
     )
-    counters = Counters(BY_THE_SCANNER)
-    for device_id, device in listed(resource):
-        counters.add(HEALTH_CHANGES, NAME, device_id, amount=len(device.reasons))
-    return Herd(resources=[resource], version=1, scanner_counters=counters.series())
+    changes = [
+        spool_pb2.Series(metric=HEALTH_CHANGES.name, labels=(NAME, device_id), total=len(device.reasons))
+        for device_id, device in listed(resource)
+    ]
+    return Herd(resources=[resource], version=1, scanner_counters=changes)
 
 
 if __name__ == "__main__":
