@@ -6,7 +6,7 @@ import itertools
 import pytest
 from plugin_host import KEY, RESOURCE, device
 
-from devherd.device_plugin import generation as generations
+from devherd.device_plugin import hand_over
 from devherd.device_plugin.generation import Generation
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
@@ -46,7 +46,7 @@ async def test_the_server_of_before_serves_on_for_calls_that_were_begun_when_ano
     host, monkeypatch, late
 ):
     """Defect: on a busy machine a pod was refused, because a call met a connection that was being closed."""
-    monkeypatch.setattr(generations, "LATE_SECONDS", late)
+    monkeypatch.setattr(hand_over, "LATE_SECONDS", late)
     host.write(device("0"))
     host.kubelet.start()
     numbers = itertools.count(1)

@@ -12,7 +12,7 @@ from devherd import log as logs
 from devherd import signals, spool
 from devherd.backoff import Backoff
 from devherd.device_plugin.generation import Generation
-from devherd.device_plugin.hand_over import OtherProcess, Predecessor, yielding
+from devherd.device_plugin.hand_over import OtherProcess, Predecessor, serve_on
 from devherd.device_plugin.recipients import Recipients
 from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
@@ -157,14 +157,10 @@ class ResourceChild:
         """When asked, hand over to the next instance, or end if there is nothing to hand over."""
         await asked.wait()
         generation = await self._registrar.yields() if self._registrar else None
-        if generation is None or self._state is None:
-            self._stopped.set()
-            return
-        name, directory = self._resource.latest.name, self._kubelet.directory
-        self._state.freeze()
-        async with yielding(directory, name, generation.release, self._stopped.set):
-            self._child.yields()
-            await asyncio.Event().wait()
+        if generation is not None and self._state is not None:
+            self._state.freeze()
+            await serve_on(self._child, generation, self._kubelet.directory, self._resource.latest.name)
+        self._stopped.set()
 
     def _look(self) -> None:
         self._look_at = time.monotonic() + LOOK_PERIOD_SECONDS

@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 
 from devherd import counters
-from devherd.device_plugin.hand_over import Connections, Predecessor, forget_clients
+from devherd.device_plugin.hand_over import Connections, Predecessor, replaced
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
@@ -36,8 +36,6 @@ WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
 REMOVED_SECONDS = 1.0
 """A kubelet that restarts removes the socket as well, and ends the stream within this time."""
-LATE_SECONDS = 0.25
-"""A call that the kubelet was about to make when another server took its place comes within this time."""
 STOP_SECONDS = 0.5
 """Grace for streams to end and answers to be sent; a kubelet that does not read gets no more time."""
 log = logging.getLogger(__name__)
@@ -244,12 +242,9 @@ class Generation:
         return since
 
     async def _take_over(self, predecessor: Predecessor, since: float) -> None:
-        """Release the predecessor so that the kubelet does not notice; see `hand_over`."""
         assert self._second is not None
         name = self._resource.latest.name
-        await asyncio.sleep(LATE_SECONDS)  # before `forget_clients`: nothing depends on how long it takes till then
-        await forget_clients(self._kubelet, self._next_endpoint(), name)
-        leaves_open = await predecessor.release()
+        leaves_open = await replaced(predecessor, self._kubelet, self._next_endpoint(), name)
         self._state.predecessor_lists(lists=False)
         if leaves_open:
             expected = self._streams.expect()

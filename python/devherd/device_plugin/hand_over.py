@@ -1,5 +1,8 @@
 """Replacing a server that the kubelet watches by another one: no call is lost, no device is ever missing.
 
+Both servers are in one process, or in those of two instances: then the old one does `serve_on` once its supervisor asks
+for it (supervisor/hand_over.py), and the new one finds it as its `OtherProcess`.
+
 Up to 1.36, the kubelet disconnects "the client of that name" when any stream of a resource ends: the one that has
 registered last. So the successor registers first, and then has Register fail once, which leaves the name without a
 client: the end of the old stream finds none and changes nothing. Then it registers a second socket of its server, so
@@ -16,8 +19,8 @@ import os
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -26,11 +29,14 @@ import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity, generations, hand_over_socket
 from devherd.kubelet.registration import Kubelet, RegistrationError, bind
+from devherd.process import Child
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
 
 log = logging.getLogger(__name__)
 
+LATE_SECONDS = 0.25
+"""A call that the kubelet was about to make when another server took its place comes within this time."""
 FIND_SECONDS = 1.0
 RELEASE_SECONDS = 5.0
 """Limit for the end of the predecessor; one that hangs is no longer waited for."""
@@ -128,34 +134,43 @@ class OtherProcess:
         return reader.at_eof() or reader.exception() is not None
 
 
-@asynccontextmanager
-async def yielding(
-    directory: Path, resource_name: str, release: Callable[[], Awaitable[bool]], has_ended: Callable[[], None]
-) -> AsyncIterator[None]:
-    """Be the OtherProcess of the next instance: `release` is called when it asks, and then `has_ended`."""
+async def serve_on(child: Child, server: Predecessor, directory: Path, resource_name: str) -> None:
+    """Be the OtherProcess of the next instance: return once that has released the server of this process."""
+    is_released = asyncio.Event()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.CancelledError):  # at the end of the process, asyncio would log the latter
             if await reader.readline() == _RELEASE:
-                answer = _OPEN if await release() else _CLOSED
+                leaves_open = await server.release()
                 close()  # before the answer: the next process may soon hand over, too, by the same path
-                writer.write(answer)
+                writer.write(_OPEN if leaves_open else _CLOSED)
                 await writer.drain()
-                has_ended()
+                is_released.set()
         writer.close()
 
     def close() -> None:
-        if server.is_serving():
-            server.close()
+        if listening.is_serving():
+            listening.close()
             path.unlink(missing_ok=True)
 
     path = hand_over_socket(directory, resource_name)
     path.unlink(missing_ok=True)  # of a process that was killed
-    server = await asyncio.start_unix_server(serve, path)
+    listening = await asyncio.start_unix_server(answer, path)
     try:
-        yield
+        child.yields()
+        await is_released.wait()
     finally:
         close()
+
+
+async def replaced(predecessor: Predecessor, kubelet: Kubelet, socket_of_nobody: Endpoint, resource_name: str) -> bool:
+    """Release the predecessor of a server that is registered, so that the kubelet does not notice its end.
+
+    Returns True if the kubelet has left the connection open: the server must then register another socket.
+    """
+    await asyncio.sleep(LATE_SECONDS)  # before `forget_clients`: nothing depends on how long it takes till then
+    await forget_clients(kubelet, socket_of_nobody, resource_name)
+    return await predecessor.release()
 
 
 class Connections:

@@ -12,12 +12,13 @@ from supervisor.supervisord import Supervisor
 
 from devherd import signals, spool
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
-from devherd.instance.files import instance_of, read_standby
+from devherd.instance.files import instance_of
 from devherd.kubernetes.access import notice_of_labels
 from devherd.log import Once
-from devherd.process import LOOK_PERIOD_SECONDS, YIELD
+from devherd.process import LOOK_PERIOD_SECONDS
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox
+from devherd.supervisor.hand_over import LOOK_SECONDS, HandOver
 from devherd.supervisor.kubelet_watch import KubeletWatch
 from devherd.supervisor.loader import Loader
 from devherd.supervisor.lock import Locks
@@ -34,9 +35,6 @@ HEAD_START_SECONDS = 0.3
 """The other children start this much later than those of spool files, so that resources are registered first."""
 LAST_SECONDS = 1.0
 """At the end, the last group is stopped after this time even if other children still run."""
-YIELD_SECONDS = 1.0
-"""In this time a child is ready to hand over; one that is not is stopped."""
-YIELD_LOOK_SECONDS = 0.01
 _STALLED_SECONDS = 2.0
 """If a tick comes so much too late, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
@@ -62,8 +60,8 @@ class Herd(Supervisor):
         self._locks = locks
         self._waits = options.settings.waits
         self._last_tick = self._next_tick = self._last_event = self._watched_since = time.monotonic()
-        self._last_stops_at = self._yields_until = self._serves_until = float("inf")
-        self._is_handing_over = False
+        self._last_stops_at = float("inf")
+        self._hand_over = HandOver(self._settings, options.heartbeats, self._leave_the_run_directory)
         self._started_timestamp = time.time()
         self._published: object = None
         self._unwritable = Once(log.error)
@@ -119,39 +117,15 @@ class Herd(Supervisor):
         self._last_stops_at = min(self._last_stops_at, now + LAST_SECONDS)
         if now < self._last_stops_at and any(group.get_unstopped_processes() for group in others):
             return
-        heirs = [process for process in last.processes.values() if process.config.program.hands_over and process.pid]
-        if not heirs or self._settings.registration == "plugins_registry" or not self._may_hand_over(heirs, now):
+        if not self._hand_over.lasts(last.processes.values()):
             last.stop_all()
 
-    def _may_hand_over(self, children: list[Process], now: float) -> bool:
-        """Have the children hand over to the instance that stands by; False if there is none or the time is over."""
-        if not self._is_handing_over:
-            standby = read_standby(self._settings.standby_file)
-            if standby is None:
-                return False
-            self._is_handing_over = True
-            self._yields_until = now + YIELD_SECONDS
-            log.info("handing over to devherd %s (%s), which stands by", standby.version, standby.revision)
-            for child in children:
-                child.signal(YIELD)
-        is_yielding = self.options.heartbeats.is_yielding
-        if self._serves_until == float("inf"):
-            if not all(is_yielding(child.slot) for child in children) and now < self._yields_until:
-                return True
-            for child in children:
-                if not is_yielding(child.slot):
-                    child.kill(child.config.stopsignal)
-            self.options.close_httpservers()
-            self.options.httpservers = ()  # the next instance's socket must not be unlinked at the end
-            self._settings.control_socket.unlink(missing_ok=True)
-            self._let_go()
-            self._serves_until = now + self._waits.hand_over
-        if now < self._serves_until:
-            return True
-        if self._serves_until:
-            log.warning("the instance that stands by has not taken over within %.0f s", self._waits.hand_over)
-            self._serves_until = 0.0  # said once, however long the children take to end
-        return False
+    def _leave_the_run_directory(self) -> None:
+        """Let go of it while children hand over."""
+        self.options.close_httpservers()
+        self.options.httpservers = ()  # the next instance's socket must not be unlinked at the end
+        self._settings.control_socket.unlink(missing_ok=True)
+        self._let_go()
 
     def _let_go(self) -> None:
         """Write the last files and release the locks: the run directory is the next instance's from now on."""
@@ -413,13 +387,12 @@ class Herd(Supervisor):
 
     def _rest(self) -> float:
         """Seconds until something is due."""
-        is_yielding = self._is_handing_over and self._locks.are_held
         self._next_tick = self._due()
         return min(
             [
                 max(0.0, self._next_tick - time.monotonic()),
                 *([control.WAIT_SECONDS] if self._is_asked() else []),
-                *([YIELD_LOOK_SECONDS] if is_yielding else []),
+                *([LOOK_SECONDS] if self._hand_over.awaits_children else []),
                 *(process.rest() for process in self._processes()),
             ]
         )

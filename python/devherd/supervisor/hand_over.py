@@ -1,0 +1,72 @@
+"""The supervisor's side of the hand-over to an instance that stands by, at the end of this one.
+
+The children that serve the kubelet are asked to hand over (YIELD), and serve on; everything else has ended, and the
+locks are released. The children of the next instance register, and release those of this one, which then end. What the
+children do: device_plugin/hand_over.py. Standing by: standby.py.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from devherd.instance.files import read_standby
+from devherd.process import YIELD, Heartbeats
+from devherd.settings import Settings
+from devherd.supervisor.process import Process
+
+YIELD_SECONDS = 1.0
+"""In this time a child is ready to hand over; one that is not is stopped. The others serve on for `Waits.hand_over`."""
+LOOK_SECONDS = 0.01
+"""Time between two looks whether the children are ready."""
+
+log = logging.getLogger(__name__)
+
+
+class HandOver:
+    """Goes on from the end of the other children until those that serve the kubelet are to be stopped."""
+
+    def __init__(self, settings: Settings, heartbeats: Heartbeats, let_go: Callable[[], None]) -> None:
+        """`let_go`: leaves the run directory to the next instance."""
+        self._settings = settings
+        self._is_yielding = heartbeats.is_yielding
+        self._let_go = let_go
+        self._yields_until = self._serves_until = 0.0
+        self._has_let_go = self._is_over = False
+
+    @property
+    def awaits_children(self) -> bool:
+        """True while the children are not ready."""
+        return bool(self._yields_until) and not self._has_let_go
+
+    def lasts(self, children: Collection[Process]) -> bool:
+        """Have these children hand over; False if nobody stands by, or the time is over. Called again and again."""
+        heirs = [child for child in children if child.config.program.hands_over and child.pid]
+        if not heirs or self._settings.registration == "plugins_registry" or not self._has_begun(heirs):
+            return False
+        now = time.monotonic()
+        if not self._has_let_go:
+            waiting = [child for child in heirs if not self._is_yielding(child.slot)]
+            if waiting and now < self._yields_until:
+                return True
+            for child in waiting:
+                child.kill(child.config.stopsignal)
+            self._has_let_go = True
+            self._let_go()
+            self._serves_until = now + self._settings.waits.hand_over
+        if now >= self._serves_until and not self._is_over:
+            log.warning("the instance that stands by has not taken over within %.0f s", self._settings.waits.hand_over)
+            self._is_over = True  # said once, however long the children take to end
+        return not self._is_over
+
+    def _has_begun(self, heirs: Collection[Process]) -> bool:
+        """True once the children have been asked, which is done if an instance stands by."""
+        if self._yields_until:
+            return True
+        standby = read_standby(self._settings.standby_file)
+        if standby is None:
+            return False
+        self._yields_until = time.monotonic() + YIELD_SECONDS
+        log.info("handing over to devherd %s (%s), which stands by", standby.version, standby.revision)
+        for child in heirs:
+            child.signal(YIELD)
+        return True
