@@ -37,7 +37,8 @@ async def test_nvml_that_hangs_from_the_start_costs_the_other_vendors_nothing(
 ):
     """N19: all their devices register, a failing one of each is seen; NVIDIA's GPUs are those of the driver's files."""
     put_below(stub, directory / "node", monkeypatch)
-    testbed = Testbed(directory, without_nvml(), {**CONFIG, "scan": {"period": "500ms", "probe_timeout": "300ms"}})
+    quick = {"scan": {"period": "500ms", "probe_timeout": "300ms"}, "health": {"poll": "100ms"}}
+    testbed = Testbed(directory, without_nvml(), CONFIG | quick)
     without_asking = {**CONFIG, "vendors": {**CONFIG["vendors"], "nvidia": {"device_discovery_strategy": "procfs"}}}
     sizes = {name: len(devices) for name, devices in scanned(testbed.node.root, without_asking).items()}
     Host(testbed.node, stub)

@@ -27,6 +27,7 @@ OTHERS = "example.com/tape"
 SPEC = NodeSpec(nvidia=NvidiaSpec(gpus=1, mig=[["1g.10gb"]]))
 CONFIG = {
     "scan": {"period": "500ms", "probe_timeout": "300ms"},
+    "health": {"poll": "100ms"},
     "vendors": {"nvidia": {"mig_strategy": "mixed"}},
     "simulated": [{"name": OTHERS, "count": 2}],
 }
