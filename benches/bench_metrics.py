@@ -17,7 +17,7 @@ from devherd.counters import HEALTH_CHANGES
 from devherd.exporter import metrics
 from devherd.exporter.exposition import Family, Writer
 from devherd.exporter.metrics import usage_of_process
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
 from devherd.spool import listed
@@ -56,11 +56,11 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
     return median_seconds(work, REPEATS, time.process_time)
 
 
-def _families(herd: Herd, setting: DeviceMetrics) -> Iterator[Family]:
+def _families(herd: InstanceState, setting: DeviceMetrics) -> Iterator[Family]:
     return metrics.families(herd, None, Heartbeats(1), of_devices=setting)
 
 
-def _page(herd: Herd, setting: DeviceMetrics, writer: Writer) -> bytes:
+def _page(herd: InstanceState, setting: DeviceMetrics, writer: Writer) -> bytes:
     return writer.page(_families(herd, setting))
 
 
@@ -68,29 +68,29 @@ def _written(families: Iterable[Family]) -> bytes:
     return Writer(as_openmetrics=False).page(families)
 
 
-def _first_page(herd: Herd, setting: DeviceMetrics) -> bytes:
+def _first_page(herd: InstanceState, setting: DeviceMetrics) -> bytes:
     return _page(herd, setting, Writer(as_openmetrics=False))
 
 
-def _next_page(scrapes: metrics.Scrapes, herds: Iterator[Herd], setting: DeviceMetrics) -> object:
+def _next_page(scrapes: metrics.Scrapes, herds: Iterator[InstanceState], setting: DeviceMetrics) -> object:
     return scrapes.page(next(herds), None, setting, kubelet_listens=True)
 
 
-def _with_a_device_that_changes(herd: Herd) -> Iterator[Herd]:
+def _with_a_device_that_changes(herd: InstanceState) -> Iterator[InstanceState]:
     """The same devices as they are read again after one has become Unhealthy or Healthy."""
     versions = [bytes(_changed(herd, reasons).SerializeToString(deterministic=True)) for reasons in (["xid"], [])]
     for version in count(2):
         resource = spool_pb2.Offer.FromString(versions[version % 2])
-        yield Herd(resources=[resource], version=version, scanner_counters=herd.scanner_counters)
+        yield InstanceState(resources=[resource], version=version, scanner_counters=herd.scanner_counters)
 
 
-def _changed(herd: Herd, reasons: list[str]) -> spool_pb2.Offer:
+def _changed(herd: InstanceState, reasons: list[str]) -> spool_pb2.Offer:
     offer = spool_pb2.Offer.FromString(herd.resources[0].SerializeToString())
     offer.devices[-1].reasons.extend(reasons)
     return offer
 
 
-def _herd(devices: int, replicas: int) -> Herd:
+def _herd(devices: int, replicas: int) -> InstanceState:
     resource = spool_pb2.Offer(
         name=NAME,
         vendor="nvidia",
@@ -108,7 +108,7 @@ def _herd(devices: int, replicas: int) -> Herd:
         spool_pb2.Series(metric=HEALTH_CHANGES.name, labels=(NAME, device_id), total=len(device.reasons))
         for device_id, device in listed(resource)
     ]
-    return Herd(resources=[resource], version=1, scanner_counters=changes)
+    return InstanceState(resources=[resource], version=1, scanner_counters=changes)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.kubelet.events import Kind, KubeletEvent
 from devherd_sim.node.intel_fpga import AFU_IDS
 from devherd_sim.node.presets import preset
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
@@ -172,5 +172,5 @@ async def all_types(testbed: Testbed, kind: Kind, since: int, types: int = TYPES
     return max(_first(events.since(since, kind)).values())
 
 
-def _first(events: list[Event]) -> dict[str, float]:
+def _first(events: list[KubeletEvent]) -> dict[str, float]:
     return {event.resource: event.at for event in reversed(events)}

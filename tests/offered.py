@@ -6,7 +6,7 @@ from pathlib import Path
 from devherd import spool
 from devherd.health.policy import Verdict
 from devherd.inventory import key_of
-from devherd.offers.device_plugin import Made, Part, resource_of
+from devherd.offers.device_plugin import EncodedDevice, Made, resource_of
 from devherd.proto.spool_pb2 import Offer, Offers
 
 FILE = "offers.pb"
@@ -34,7 +34,7 @@ def _write(run_dir: Path, offers: dict[str, Offer]) -> None:
 def made_of(offer: Offer) -> Made:
     """An offer that is there as a message, as the scanner makes it."""
     parts = {
-        key_of(device): Part(
+        key_of(device): EncodedDevice(
             spool.ids_of(device.id, device.replicas, device.shares),
             spool.encoded(Offer(devices=[device])),
             spool.encoded(resource_of(Offer(devices=[device]))),

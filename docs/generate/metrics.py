@@ -12,7 +12,7 @@ from devherd.config.sections import DeviceMetrics
 from devherd.counters import Counter, Histogram
 from devherd.exporter.declarations import ALL, Observed
 from devherd.exporter.device_series import device_families
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.proto import spool_pb2
 
 HERE = Path(__file__).parent
@@ -105,7 +105,7 @@ def _settings() -> str:
 
 
 def _kept(setting: DeviceMetrics) -> set[str]:
-    gauges = {family.name for family in device_families(Herd(ledger=spool_pb2.Ledger()), None, setting)}
+    gauges = {family.name for family in device_families(InstanceState(ledger=spool_pb2.Ledger()), None, setting)}
     return gauges | {metric.name for metric in counters.OF_DEVICES if setting != "none"}
 
 

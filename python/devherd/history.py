@@ -48,7 +48,7 @@ Stamp = tuple[tuple[str, Identity], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """An event. `message` is human-readable; resource and device have their own fields."""
 
     time: float
@@ -65,12 +65,12 @@ class Event:
     """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
 
 
-def devices_of(event: Event) -> list[str]:
+def devices_of(event: HistoryEvent) -> list[str]:
     """The ids of the devices that an event is about."""
     return event.details.get("devices", event.device_id).split()
 
 
-def pod_of(event: Event) -> str:
+def pod_of(event: HistoryEvent) -> str:
     """The pod that an event names, as `namespace/name`; empty if it names none."""
     return f"{event.details['namespace']}/{event.details['pod']}" if "pod" in event.details else ""
 
@@ -82,7 +82,7 @@ class History:
         """`directory` is the history directory of all processes."""
         self._current = directory / process / CURRENT
         self._file_bytes = file_bytes
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[HistoryEvent] = deque()
         self._most_waiting = file_bytes // _SHORTEST_EVENT_BYTES
         self.noted: Callable[[], object] = bool
         """Called for each event."""
@@ -100,7 +100,7 @@ class History:
         details: Mapping[str, str] = _NO_DETAILS,
     ) -> None:
         """Add an event that happened now. Its line is made when it is written: an Allocate waits for none of that."""
-        event = Event(time.time(), kind, message, resource_name, device_id, reasons, details=details)
+        event = HistoryEvent(time.time(), kind, message, resource_name, device_id, reasons, details=details)
         if len(self._waiting) == self._most_waiting:
             self._waiting.popleft()
             self.lost += 1
@@ -112,7 +112,7 @@ class History:
         if not self._waiting:
             return True
         if self.lost:
-            self._waiting.append(Event(time.time(), "problem", f"{self.lost} events could not be written"))
+            self._waiting.append(HistoryEvent(time.time(), "problem", f"{self.lost} events could not be written"))
         lines = b"".join(map(line, self._waiting))
         try:
             self._append(lines)
@@ -140,7 +140,7 @@ class History:
             os.close(descriptor)
 
 
-def line(event: Event) -> bytes:
+def line(event: HistoryEvent) -> bytes:
     """An event as a line of its file, without empty fields."""
     parts = {
         "time": round(event.time, 3),
@@ -174,20 +174,20 @@ def events(
     kinds: Collection[str] | None = None,
     resource_name: str | None = None,
     since: float = 0.0,
-) -> list[Event]:
+) -> list[HistoryEvent]:
     """The newest `limit` events of these kinds and this resource since a Unix second, newest last.
 
     Skips lines that cannot be parsed and files that disappear. Raises PermissionError if the directory cannot be
     read.
     """
-    found: list[Event] = []
+    found: list[HistoryEvent] = []
     for directory in _directories(run_dir):
         fitting = (one for one in _backwards(directory) if fits(one, kinds, resource_name, since))
         found += reversed(list(itertools.islice(fitting, limit)))
     return in_order(found)[-limit:] if limit else in_order(found)
 
 
-def fits(event: Event, kinds: Collection[str] | None, resource_name: str | None, since: float) -> bool:
+def fits(event: HistoryEvent, kinds: Collection[str] | None, resource_name: str | None, since: float) -> bool:
     """True if an event matches; a filter of None matches all events."""
     return (
         (kinds is None or event.kind in kinds)
@@ -196,7 +196,7 @@ def fits(event: Event, kinds: Collection[str] | None, resource_name: str | None,
     )
 
 
-def in_order(found: Iterable[Event]) -> list[Event]:
+def in_order(found: Iterable[HistoryEvent]) -> list[HistoryEvent]:
     """Events sorted by time; those of the same moment stay in the order of writing."""
     return sorted(found, key=lambda event: event.time)
 
@@ -240,14 +240,14 @@ class Follower:
         """How far it has read; None before the first event."""
         return self._read.get(process)
 
-    def news(self) -> list[Event]:
+    def news(self) -> list[HistoryEvent]:
         """The events since the last call. Raises as `events`."""
         directories = [one for one in _directories(self._run_dir) if self._process in (None, one.name)]
         found = in_order(event for directory in directories for event in self._news_of(directory))
         after, self._after = self._after, 0.0  # later ones may have an earlier time: a clock can be set back
         return [event for event in found if event.time > after]
 
-    def _news_of(self, directory: Path) -> list[Event]:
+    def _news_of(self, directory: Path) -> list[HistoryEvent]:
         known, position = self._read.get(directory.name, (0, 0))
         content, inode = _content(directory / CURRENT)
         if not inode:
@@ -273,7 +273,7 @@ def _directories(run_dir: Path) -> list[Path]:
         return []
 
 
-def _backwards(directory: Path) -> Iterator[Event]:
+def _backwards(directory: Path) -> Iterator[HistoryEvent]:
     """The events of one process, newest first."""
     content, current = _content(directory / CURRENT)
     yield from parsed(reversed(content.splitlines()), directory.name)
@@ -291,7 +291,7 @@ def _content(path: Path) -> tuple[bytes, int]:
         return b"", 0
 
 
-def parsed(lines: Iterable[bytes], process: str) -> Iterator[Event]:
+def parsed(lines: Iterable[bytes], process: str) -> Iterator[HistoryEvent]:
     """The events of a process in such lines, without those that cannot be parsed."""
     for line in lines:
         event = _event(line, process)
@@ -299,10 +299,10 @@ def parsed(lines: Iterable[bytes], process: str) -> Iterator[Event]:
             yield event
 
 
-def _event(line: bytes, process: str) -> Event | None:
+def _event(line: bytes, process: str) -> HistoryEvent | None:
     try:
         fields: dict[str, Any] = json.loads(line)
-        event = Event(
+        event = HistoryEvent(
             time=float(fields["time"]),
             kind=fields["kind"],
             message=str(fields["message"]),

@@ -22,7 +22,7 @@ UNIX = "unix:"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CommonOption:
     """A common option as part of a command line: `--name METAVAR`, and its help text."""
 
     metavar: str
@@ -361,24 +361,26 @@ def label_file(run_dir: Path) -> Path:
 
 
 DEFAULTS = Settings()
-COMMON_OPTIONS: Mapping[str, Option] = {
-    "host_root": Option("DIR", "where the host's sys/, proc/ and dev/ are (default: {})"),
-    "kubelet_dir": Option("DIR", "the kubelet's directory (default: {})"),
-    "registration": Option("WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"),
-    "run_dir": Option("DIR", "sockets and state of the instance (default: {})"),
-    "state_dir": Option(
+COMMON_OPTIONS: Mapping[str, CommonOption] = {
+    "host_root": CommonOption("DIR", "where the host's sys/, proc/ and dev/ are (default: {})"),
+    "kubelet_dir": CommonOption("DIR", "the kubelet's directory (default: {})"),
+    "registration": CommonOption(
+        "WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"
+    ),
+    "run_dir": CommonOption("DIR", "sockets and state of the instance (default: {})"),
+    "state_dir": CommonOption(
         "DIR", f"files that outlive a reboot: cordons, lost devices (default: {DEFAULT_STATE_DIR}; none with --run-dir)"
     ),
-    "listen": Option(
+    "listen": CommonOption(
         "ADDR:PORT",
         "where the exporter serves; also unix:PATH, several with commas, empty = off (default: {})",
         is_fixed=False,
     ),
-    "web_config": Option(
+    "web_config": CommonOption(
         "FILE", "TLS and passwords of the exporter, in the format of Prometheus exporters", is_fixed=False
     ),
-    "log_level": Option("LEVEL", "debug, info, warning or error (default: {})"),
-    "log_format": Option("FORMAT", "text or json, on stderr (default: {})"),
+    "log_level": CommonOption("LEVEL", "debug, info, warning or error (default: {})"),
+    "log_format": CommonOption("FORMAT", "text or json, on stderr (default: {})"),
 }
 """The options that every command accepts besides `--config`, by key: each is a field of `Settings`."""
 _FIXED = (*(name for name, option in COMMON_OPTIONS.items() if option.is_fixed), "kubelet_check")

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from devherd import spool
 from devherd.cli import status_table
 from devherd.cli.cordon import unwritable
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.instance import read
 from devherd.instance.files import announce_standby, instance_of, open_standby_file
 from devherd.instance.read import read_instance
@@ -78,7 +78,7 @@ def run_dir():
     spool.write(directory / "children.pb", Children(children=children))
     of_xid = Held(reason="xid", action=UNHEALTHY, first_timestamp_seconds=now - 301)
     spool.write(directory / "verdicts.pb", Verdicts(verdicts=[Verdict(device="1", held=[of_xid])]))
-    instance = instance_of(Settings(), Config(common=Settings()), pid=10, started=now - 3661)
+    instance = instance_of(Settings(), ResolvedConfig(common=Settings()), pid=10, started=now - 3661)
     instance.version, instance.revision = "0.1.0", "abc"
     spool.write(directory / "instance.pb", instance)
     with socket.socket(socket.AF_UNIX) as supervisor:

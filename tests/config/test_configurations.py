@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from devherd import spool
-from devherd.config.chosen_file import Source, source_of
+from devherd.config.chosen_file import ConfigSource, source_of
 from devherd.config.loader import load, reload
 from devherd.configurations import DEFAULT_LABEL, Configurations
 from devherd.errors import UsageError
@@ -63,11 +63,11 @@ def test_a_name_that_is_none_is_an_error_with_those_that_are(configs):
 def test_an_option_counts_before_the_environment_and_a_file_before_a_directory(configs, tmp_path):
     """In either of them."""
     file, directory = str(tmp_path / "c.yaml"), str(configs)
-    chosen = Source(configs / "default", Configurations(configs))
+    chosen = ConfigSource(configs / "default", Configurations(configs))
 
-    assert source_of({"config": file}, {"DEVHERD_CONFIGS": directory}) == Source(Path(file))
+    assert source_of({"config": file}, {"DEVHERD_CONFIGS": directory}) == ConfigSource(Path(file))
     assert source_of({"configs": directory}, {"DEVHERD_CONFIG": file}, "") == chosen
-    assert source_of({}, {"DEVHERD_CONFIG": file, "DEVHERD_CONFIGS": directory}) == Source(Path(file))
+    assert source_of({}, {"DEVHERD_CONFIG": file, "DEVHERD_CONFIGS": directory}) == ConfigSource(Path(file))
     assert source_of({}, {"DEVHERD_CONFIGS": directory}, "") == chosen
 
 

@@ -124,7 +124,7 @@ def test_the_sections_in_force_have_the_defaults_of_the_models():
     """They are generated from them, by `make models`."""
     loaded = resolve(Config())
 
-    assert replace(loaded, native="{}", vendors={}) == resolved.Config(common=Settings())
+    assert replace(loaded, native="{}", vendors={}) == resolved.ResolvedConfig(common=Settings())
     unset = sections.VendorOptions()
     said = {name: options for name, options in loaded.vendors.items() if options != unset}
     assert said == {"nvidia": sections.VendorOptions(preferred_shared="distributed")}  # as its row has it

@@ -13,7 +13,7 @@ from small_kubelet import SmallKubelet
 
 from devherd import spool
 from devherd.exporter import metrics
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.proto import spool_pb2
 
 PROCESS = Path(__file__).with_name("resource_process.py")
@@ -122,7 +122,7 @@ class Host:
     def counted(self, name, **labels):
         """The value of a counter of the children, as the exporter reads it."""
         states = {state.name: state for _, state in spool.read_all(self.run_dir / "state", spool_pb2.ResourceState)}
-        herd = Herd([spool_pb2.Offer(name=state) for state in states], states)
+        herd = InstanceState([spool_pb2.Offer(name=state) for state in states], states)
         for family in metrics.counter_families(herd, "none"):
             for sample in family.samples:
                 if (sample.name, sample.labels) == (name, labels):

@@ -12,7 +12,7 @@ from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
 from devherd.history import History
 from devherd.kubelet.endpoint import Endpoint
-from devherd.kubelet.registration import Kubelet
+from devherd.kubelet.registration import KubeletSocket
 from devherd.settings import Settings
 
 
@@ -36,7 +36,7 @@ def parts_of(host):
     """What a generation is made of, beside its sockets."""
     resource = ResourceFile(host.resources, KEY)
     resource.look()
-    kubelet = Kubelet(Settings(kubelet_dir=host.kubelet_dir, run_dir=host.run_dir))
+    kubelet = KubeletSocket(Settings(kubelet_dir=host.kubelet_dir, run_dir=host.run_dir))
     state = State(host.run_dir / "state/x.pb", RESOURCE, History(host.run_dir / "history", "resource"))
     return resource, kubelet, kubelet.identity(), state
 

@@ -21,10 +21,10 @@ from devherd.doctor.environment import Environment
 from devherd.doctor.kubelet import KubeletDirectory
 from devherd.doctor.line import Level
 from devherd.doctor.notifications import Notifications
-from devherd.doctor.running import Instance, Place
+from devherd.doctor.running import CheckedDirectory, Instance
 from devherd.doctor.runtime import Runtime
 from devherd.doctor.web import Certificate, WebFiles
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.proto.spool_pb2 import Address, Child, Configuration, Device, Edits, Offer, Problem
 from devherd.settings import Settings
 from devherd_sim.node.presets import preset
@@ -288,18 +288,18 @@ RUN, LASTING = Path("/run/devherd"), Path("/var/lib/devherd")
     [
         ({}, []),
         (
-            {"places": (Place(RUN, "--run-dir", 32 << 20, refusal="/run cannot be written"),)},
+            {"places": (CheckedDirectory(RUN, "--run-dir", 32 << 20, refusal="/run cannot be written"),)},
             ["/run/devherd cannot be used: /run cannot be written"],
         ),
         (
-            {"places": (Place(RUN, "--run-dir", 32 << 20, room_bytes=3 << 20),)},
+            {"places": (CheckedDirectory(RUN, "--run-dir", 32 << 20, room_bytes=3 << 20),)},
             ["/run/devherd has only 3 of the 32 MiB that may be needed"],
         ),
         (
             {
                 "places": (
-                    Place(RUN, "--run-dir", 32 << 20, room_bytes=32 << 20, room_files=100),
-                    Place(LASTING, "--state-dir", 1 << 20, room_bytes=1 << 20, room_files=7),
+                    CheckedDirectory(RUN, "--run-dir", 32 << 20, room_bytes=32 << 20, room_files=100),
+                    CheckedDirectory(LASTING, "--state-dir", 1 << 20, room_bytes=1 << 20, room_files=7),
                 )
             },
             ["/var/lib/devherd has room for 7 files only"],
@@ -411,7 +411,7 @@ def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
 
 def test_a_running_instance_is_examined_too():
     """Programs that do not run, a refused configuration, an address not served, resources that are not registered."""
-    herd = Herd(
+    herd = InstanceState(
         resources=[Offer(name="a.b/c", devices=[Device(id="0"), Device(id="1", reasons=["xid", "ecc"])])],
         children={"resource:a.b_c": Child(name="resource:a.b_c", state="STOPPED")},
         configuration=Configuration(refusal="bad key"),

@@ -18,7 +18,7 @@ import scratch
 from prometheus_client.parser import text_string_to_metric_families
 
 from devherd import spool
-from devherd.config.resolved import Config, write_resolved
+from devherd.config.resolved import ResolvedConfig, write_resolved
 from devherd.config.web import Web
 from devherd.counters import BY_RESOURCE_CHILDREN, BY_THE_SCANNER, Counters
 from devherd.exporter.exposition import Writer
@@ -79,7 +79,7 @@ class Instance:
     def configure(self, listen, web=None, **options):
         """Leave the configuration as the loader does."""
         settings = Settings(run_dir=self.run_dir, kubelet_dir=self.kubelet_dir, listen=listen, **options)
-        write_resolved(settings.resolved_config_file, Config(common=settings, web=web or Web()))
+        write_resolved(settings.resolved_config_file, ResolvedConfig(common=settings, web=web or Web()))
 
     def put(self, resource):
         """An offer, and the file of its resource child."""

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from test_metrics_page import FPGA
 
 from devherd import spool
-from devherd.config.resolved import Config, read_resolved, write_resolved
+from devherd.config.resolved import ResolvedConfig, read_resolved, write_resolved
 from devherd.config.sections import ExporterOptions
 from devherd.counters import BY_THE_SCANNER, HEALTH_CHANGES, XIDS, Counters
 from devherd.exporter import declarations
 from devherd.exporter.device_series import Kept, device_families
 from devherd.exporter.metrics import counter_families
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.instance.read import read_instance as instance_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.proto.spool_pb2 import Device, Offer
@@ -44,7 +44,7 @@ def show(instance, of_devices):
     """Leave the configuration as the loader does."""
     config = read_resolved(instance.run_dir / "config.json")
     exporter = ExporterOptions(device_metrics=of_devices)
-    write_resolved(instance.run_dir / "config.json", Config(common=config.common, exporter=exporter))
+    write_resolved(instance.run_dir / "config.json", ResolvedConfig(common=config.common, exporter=exporter))
 
 
 def ids(metrics):
@@ -116,7 +116,7 @@ def test_devices_have_the_series_that_the_configuration_asks_for(instance, of_de
 
 def test_a_physical_device_is_held_once_by_each_container_that_has_replicas_of_it():
     """Two series of the same name and labels would make Prometheus refuse the whole scrape."""
-    allocated = samples_of(device_families(Herd([SHARED]), HELD, "physical"))["devherd_device_allocated"]
+    allocated = samples_of(device_families(InstanceState([SHARED]), HELD, "physical"))["devherd_device_allocated"]
     assert [(sample.labels["device_id"], sample.labels["pod"]) for sample in allocated] == [
         ("GPU-1", "one"),
         ("GPU-1", "two"),
@@ -128,7 +128,7 @@ def test_allocated_replicas_are_counted_as_the_kubelet_counts_them(of_devices):
     """So that they can be taken from `devherd_devices`; nothing is said while the kubelet does not answer."""
 
     def allocated(held):
-        samples = samples_of(device_families(Herd([SHARED]), held, of_devices))["devherd_devices_allocated"]
+        samples = samples_of(device_families(InstanceState([SHARED]), held, of_devices))["devherd_devices_allocated"]
         return {sample.labels["health"]: sample.value for sample in samples}
 
     assert allocated(HELD | {(SHARED.name, "GPU-2::1"): TWO}) == {"Healthy": 1, "Unhealthy": 3}
@@ -142,7 +142,7 @@ def test_a_node_with_shared_devices_has_few_series_more_than_one_without():
     shared = [Device(id=gpu.id, replicas=10) for gpu in gpus]
 
     def series(devices, of_devices="physical"):
-        herd = Herd([Offer(name="a.b/gpu", vendor="nvidia", devices=devices)])
+        herd = InstanceState([Offer(name="a.b/gpu", vendor="nvidia", devices=devices)])
         families = [*device_families(herd, {}, of_devices), *counter_families(herd, of_devices)]
         return sum(map(len, samples_of(families).values()))
 
@@ -162,7 +162,7 @@ def test_a_lost_device_has_its_series_with_every_setting_for_as_long_as_it_is_lo
         serial="1565023018293",
         model="H100",
     )
-    families = samples_of(device_families(Herd(lost=[lost]), None, of_devices))
+    families = samples_of(device_families(InstanceState(lost=[lost]), None, of_devices))
     [sample] = families["devherd_device_missing"]
     assert (sample.labels, sample.value) == (
         {
@@ -195,7 +195,7 @@ def test_what_a_card_has_counted_is_shown_for_each_device_on_it(of_devices, ids_
     """Of a MIG device, those of its GPU; nothing of cards that no resource has, nor in words of tomorrow."""
     place = {"pci_address": "0000:3b:00.0"}
     parts = [Device(id="MIG-1", attributes=place), Device(id="MIG-2", attributes=place, replicas=2)]
-    herd = Herd([Offer(name="a.b/mig", vendor="nvidia", devices=parts)], counts=COUNTS)
+    herd = InstanceState([Offer(name="a.b/mig", vendor="nvidia", devices=parts)], counts=COUNTS)
     samples = {
         (sample.name, sample.labels["device_id"], sample.labels.get("kind"), sample.value)
         for family in device_families(herd, None, of_devices)
@@ -215,7 +215,9 @@ def test_what_ports_and_blocks_count_is_shown_by_these_and_for_no_other_device_o
         for number, name in enumerate(("mlx5_0", "mlx5_1"))
     ]
     counts.append(health_pb2.Count(**place, part="umc", name="ras-errors", kind="corrected", number=9))
-    found = device_families(Herd([Offer(name="rdma/hca", vendor="rdma", devices=devices)], counts=counts), None, "all")
+    found = device_families(
+        InstanceState([Offer(name="rdma/hca", vendor="rdma", devices=devices)], counts=counts), None, "all"
+    )
     samples = {
         family.name: [(sample.labels, sample.value) for sample in family.samples]
         for family in found
@@ -237,7 +239,7 @@ def test_a_function_that_devices_of_two_vendors_are_on_counts_once():
     """Each of them is looked at, and both see the same number."""
     error = health_pb2.Count(pci_address="0000:3b:00.0", part="port", name="pci-errors", kind="fatal", number=2)
     device = Device(id="mlx5_0", attributes={"pci_address": "0000:3b:00.0", "ibdev": "mlx5_0"})
-    herd = Herd([Offer(name="rdma/hca", vendor="rdma", devices=[device])], counts=[error, error])
+    herd = InstanceState([Offer(name="rdma/hca", vendor="rdma", devices=[device])], counts=[error, error])
     samples = [
         (sample.labels, sample.value)
         for family in device_families(herd, None, "all")
@@ -275,7 +277,7 @@ def test_what_the_scan_core_counted_in_another_boot_is_not_shown(tmp_path):
 def test_of_devices_that_are_held_elsewhere_the_alert_has_its_series_where_only_faults_are_shown(of_devices, shown):
     ledger = spool_pb2.Ledger(devices=[spool_pb2.LedgerDevice(vendor="nvidia", device="1", is_held_elsewhere=True)])
     offer = Offer(name="a.b/x", devices=[Device(id=each, vendor="nvidia") for each in ("1", "2")])
-    found = samples_of(device_families(Herd([offer], ledger=ledger), None, of_devices))
+    found = samples_of(device_families(InstanceState([offer], ledger=ledger), None, of_devices))
     held = found.get("devherd_device_held_elsewhere", [])
     assert {sample.labels["device_id"]: sample.value for sample in held} == shown
     assert bool(found.get("devherd_device_open_processes")) == (of_devices == "physical")
@@ -329,12 +331,12 @@ SCRAPES = st.lists(st.tuples(st.none() | OFFERS, HOLDERS, FOUND, COUNTED), max_s
 
 def test_a_device_that_changes_costs_no_lines_but_its_own():
     """What the other devices of its resource had at the last scrape is used again, also from another reading."""
-    before = Herd([SHARED], version=1)
+    before = InstanceState([SHARED], version=1)
     other = Offer.FromString(SHARED.SerializeToString(deterministic=True))
     del other.devices[0].reasons[:]
     kept = Kept()
     [(_, [_, second])] = kept.resources(before, "physical")
-    [(_, [changed, again])] = kept.resources(Herd([other], version=2), "physical")
+    [(_, [changed, again])] = kept.resources(InstanceState([other], version=2), "physical")
 
     assert again is second
     assert changed.healthy == 'devherd_device_healthy{device_id="GPU-1",resource_name="a.b/shared"} 1.0\n'
@@ -351,6 +353,6 @@ def test_what_is_kept_from_scrape_to_scrape_is_what_would_be_made_from_nothing(s
         counters = Counters(BY_THE_SCANNER)
         for device_id, times in counted:
             counters.add(HEALTH_CHANGES, "a.b/x", device_id, amount=times)
-        herd = Herd(resources=offers, version=version, verdicts=verdicts, scanner_counters=counters.series())
+        herd = InstanceState(resources=offers, version=version, verdicts=verdicts, scanner_counters=counters.series())
         again = [*device_families(herd, holders, setting, kept), *counter_families(herd, setting, kept)]
         assert again == [*device_families(herd, holders, setting), *counter_families(herd, setting)]

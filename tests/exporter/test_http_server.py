@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devherd.exporter import server as connections_module
 from devherd.exporter.application import Rendering
-from devherd.exporter.server import HEAD_BYTES, Answer, Connections, Request, RequestError, parse
+from devherd.exporter.server import HEAD_BYTES, HttpConnections, Request, RequestError, Response, parse
 
 PAGE_BYTES = 32 << 20
 
@@ -20,13 +20,13 @@ async def echo(request):
     """Says what it was asked."""
     if request.path == "/defect":
         raise ValueError("a defect")
-    return Answer(HTTPStatus.OK, "text/plain", f"{request.method} {request.path} {request.query}".encode())
+    return Response(HTTPStatus.OK, "text/plain", f"{request.method} {request.path} {request.query}".encode())
 
 
 @asynccontextmanager
 async def serving(handler=echo):
     """The port of a server that echoes, or answers otherwise."""
-    connections = Connections(handler)
+    connections = HttpConnections(handler)
     server = await asyncio.start_server(connections.serve, "127.0.0.1", 0, limit=HEAD_BYTES)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -224,7 +224,7 @@ async def test_answers_that_nobody_reads_give_way_to_one_that_is_read(monkeypatc
     """Their bytes are bounded, all together; the one that is read comes whole."""
     # The kernel takes some megabytes of each for itself: 24 to 32 are unread.
     monkeypatch.setattr(connections_module, "MOST_UNREAD_BYTES", 70 << 20)
-    page = Answer(HTTPStatus.OK, "text/plain", b"x" * PAGE_BYTES)
+    page = Response(HTTPStatus.OK, "text/plain", b"x" * PAGE_BYTES)
 
     async def large(_):
         return page

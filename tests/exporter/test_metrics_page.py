@@ -21,7 +21,7 @@ from devherd.counters import (
     SCANS,
 )
 from devherd.exporter.device_series import device_families
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.proto.health_pb2 import IGNORE, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import Child, Device, Offer, Problem, Series
 
@@ -248,6 +248,6 @@ def test_an_empty_run_directory_is_no_error(instance):
 )
 def test_the_label_model_has_each_vendors_best_word_for_what_a_device_is(vendor, attributes, model):
     """A card without a name, as AMD's older ones are, has its PCI device id; what is no hardware has nothing."""
-    herd = Herd([Offer(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
+    herd = InstanceState([Offer(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
     (sample,) = samples_of(device_families(herd, None))["devherd_device_info"]
     assert sample.labels["model"] == model

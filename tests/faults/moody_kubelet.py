@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from devherd_sim.kubelet import manager
 from devherd_sim.kubelet.manager import EmbeddedKubelet
-from devherd_sim.kubelet.registration import Registration
+from devherd_sim.kubelet.registration import RegistrationService
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Mood:
     hangs: bool = False
 
 
-class MoodyRegistration(Registration):
+class MoodyRegistration(RegistrationService):
     def __init__(self, mood, *arguments):
         super().__init__(*arguments)
         self._mood = mood

@@ -15,9 +15,9 @@ from devherd.history import (
     CURRENT,
     FILE_BYTES,
     KEPT_SECONDS,
-    Event,
     Follower,
     History,
+    HistoryEvent,
     events,
     forget_old,
     stamp,
@@ -46,7 +46,7 @@ def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):
 
     [event] = events(tmp_path)
     assert before - 0.001 <= event.time <= time.time() + 0.001  # it has milliseconds
-    assert event == Event(
+    assert event == HistoryEvent(
         time=event.time,
         kind="verdict",
         message="Unhealthy: xid",

@@ -4,6 +4,7 @@ A room is a package or module directly below `devherd`, and the package `devherd
 written: inside a function and for type checkers alone, too.
 """
 
+import ast
 import re
 from pathlib import Path
 
@@ -114,3 +115,19 @@ def test_no_python_file_is_longer_than_a_subject():
     }
     assert len(written) > 100
     assert too_long == {}
+
+
+def public_classes(file):
+    """The names of the public classes at the top of a file."""
+    classes = [one.name for one in ast.parse(file.read_text("utf-8")).body if isinstance(one, ast.ClassDef)]
+    return [name for name in classes if not name.startswith("_")]
+
+
+def test_a_public_class_name_is_used_once():
+    """Who searches for a name finds one thing. The configuration in force has the names of the models it is made from."""
+    files_of = {}
+    for file in sorted(PYTHON.rglob("*.py")):
+        if file.relative_to(PYTHON).parts[1] not in GENERATED and file.name != "sections.py":
+            for name in public_classes(file):
+                files_of.setdefault(name, []).append(str(file.relative_to(PYTHON)))
+    assert {name: files for name, files in files_of.items() if len(files) > 1} == {}

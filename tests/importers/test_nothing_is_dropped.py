@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from devherd.errors import UsageError
 from devherd.importers import PLUGINS, import_text
-from devherd.importers.imported import Given
+from devherd.importers.imported import GivenSettings
 from devherd.importers.plugin import Invocation
 
 NEEDED = [("rdma-shared", "config-file"), ("sriov", "config-file")]
@@ -85,7 +85,7 @@ def test_an_unknown_key_of_nvidias_file_is_named(sections):
 )
 def test_what_nobody_takes_is_left(content):
     """Whatever the depth: a value is either taken or among those left."""
-    settings = Given(content)
+    settings = GivenSettings(content)
 
     assert len(list(settings.left())) == len(content)
     for key in content:

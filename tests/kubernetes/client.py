@@ -10,7 +10,7 @@ import offered
 from small_api import SmallApi
 
 from devherd import spool
-from devherd.config.resolved import Config, write_resolved
+from devherd.config.resolved import ResolvedConfig, write_resolved
 from devherd.config.sections import KubernetesOptions
 from devherd.proto.spool_pb2 import Device, Offer, Problems
 from devherd.settings import Settings
@@ -36,7 +36,7 @@ class Client:
     def configure(self, **options: bool) -> None:
         """What the supervisor has loaded: the section `kubernetes`; nothing is on without being named."""
         options = {"events": False} | options
-        config = Config(common=self.settings, kubernetes=KubernetesOptions(**options))
+        config = ResolvedConfig(common=self.settings, kubernetes=KubernetesOptions(**options))
         write_resolved(self.settings.resolved_config_file, config)
 
     def offer(self, name: str, **reasons: str) -> None:

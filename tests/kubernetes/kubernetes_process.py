@@ -10,7 +10,7 @@ from pathlib import Path
 
 from devherd import log
 from devherd.config.resolved import read_resolved
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.main import ApiServerClient
 from devherd.process import Child, Heartbeats
 
@@ -26,5 +26,5 @@ if __name__ == "__main__":
     heartbeats = Heartbeats(1)
     settings = read_resolved(Path(run_dir) / "config.json").settings()
     child = Child("kubernetes", settings, heartbeats, heartbeats.claim())
-    access = Access("127.0.0.1", int(port), Path(service_account)) if port != "0" else None
+    access = ApiAccess("127.0.0.1", int(port), Path(service_account)) if port != "0" else None
     sys.exit(ApiServerClient(child, access).run())

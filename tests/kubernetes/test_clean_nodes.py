@@ -10,7 +10,7 @@ from small_api import SmallApi
 
 from devherd.cli import labels
 from devherd.errors import UnreachableError
-from devherd.kubernetes.labels import ANNOTATION, Written
+from devherd.kubernetes.labels import ANNOTATION, WrittenToNode
 
 NODES = "/api/v1/nodes"
 
@@ -178,9 +178,9 @@ def test_a_server_that_is_away_is_said(api):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (Written("a", [], False), ""),
-        (Written("a", ["x"], False), "1 label"),
-        (Written("a", ["x", "y"], True), "2 labels, condition DevicesUnhealthy"),
+        (WrittenToNode("a", [], False), ""),
+        (WrittenToNode("a", ["x"], False), "1 label"),
+        (WrittenToNode("a", ["x", "y"], True), "2 labels, condition DevicesUnhealthy"),
     ],
 )
 def test_what_is_on_a_node_is_said_in_a_few_words(written, said):

@@ -6,7 +6,7 @@ import offered
 import pytest
 
 from devherd.kubernetes import event_series
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import configuration_event
@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture
 def api(objects_api):
-    with contextlib.closing(Api(Access("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+    with contextlib.closing(Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))) as api:
         yield api
 
 

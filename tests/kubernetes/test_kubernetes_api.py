@@ -2,13 +2,13 @@
 
 import pytest
 
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 
 
 @pytest.fixture
 def api(api_server):
-    api = Api(Access("127.0.0.1", api_server.port, api_server.directory))
+    api = Api(ApiAccess("127.0.0.1", api_server.port, api_server.directory))
     yield api
     api.close()
 
@@ -84,15 +84,15 @@ def test_there_is_access_in_a_pod_with_a_token_only(api_server, monkeypatch):
     """Elsewhere nobody starts a process for it."""
     monkeypatch.setattr("devherd.kubernetes.access.SERVICE_ACCOUNT", api_server.directory)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    outside = Access.of_this_pod()
+    outside = ApiAccess.of_this_pod()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    inside = Access.of_this_pod()
+    inside = ApiAccess.of_this_pod()
     (api_server.directory / "token").unlink()
 
     assert outside is None
     assert (inside.host, inside.port) == ("10.0.0.1", 6443)
-    assert Access.of_this_pod() is None
+    assert ApiAccess.of_this_pod() is None
 
 
 def test_an_answer_of_brackets_alone_is_an_error(api, api_server):

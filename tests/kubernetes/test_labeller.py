@@ -13,7 +13,7 @@ from devherd.config.loader import load, resolve
 from devherd.config.model import Config
 from devherd.config.resolved import write_resolved
 from devherd.kubernetes import access, labeller
-from devherd.kubernetes.access import Access, has_labels_to_remove, needs_process, notice_of_labels
+from devherd.kubernetes.access import ApiAccess, has_labels_to_remove, needs_process, notice_of_labels
 from devherd.kubernetes.labeller import Debounce
 from devherd.proto.spool_pb2 import Offers, WrittenLabels
 from devherd.scanner.once import scan_once
@@ -44,7 +44,7 @@ class Instance(Client):
 
     def is_wanted(self) -> bool:
         """Whether there are labels to be removed."""
-        return has_labels_to_remove(self.config.settings(), Access("127.0.0.1", self.port, self.server.directory))
+        return has_labels_to_remove(self.config.settings(), ApiAccess("127.0.0.1", self.port, self.server.directory))
 
     def complaints(self) -> list[str]:
         return [error for _, error in self.problems("labels")]
@@ -258,10 +258,10 @@ def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path, a
     monkeypatch.setattr(access, "SERVICE_ACCOUNT", api_server.directory)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
-    assert has_labels_to_remove(config.settings(), Access.of_this_pod())
+    assert has_labels_to_remove(config.settings(), ApiAccess.of_this_pod())
     assert notice_of_labels(config, config.settings()) == ""
     config.settings().written_labels_file.unlink()
-    assert not has_labels_to_remove(config.settings(), Access.of_this_pod())
+    assert not has_labels_to_remove(config.settings(), ApiAccess.of_this_pod())
 
 
 def test_labels_that_are_switched_off_and_out_of_reach_are_no_problem_and_no_process(tmp_path, monkeypatch):

@@ -10,10 +10,10 @@ from objects_api import NODE
 from devherd import spool
 from devherd.history import History
 from devherd.kubernetes import condition as condition_module
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import CONDITION, NodeCondition
-from devherd.kubernetes.node_watch import Seen
+from devherd.kubernetes.node_watch import SeenNode
 from devherd.kubernetes.problems import Problems
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
@@ -155,8 +155,8 @@ class Watched:
         self._server = server
 
     @property
-    def seen(self) -> Seen:
-        return Seen(self._server.objects[NODE])
+    def seen(self) -> SeenNode:
+        return SeenNode(self._server.objects[NODE])
 
 
 def test_a_device_that_flaps_each_second_is_written_five_times_at_once_and_then_each_ten_seconds(
@@ -169,7 +169,7 @@ def test_a_device_that_flaps_each_second_is_written_five_times_at_once_and_then_
     settings = Settings(run_dir=tmp_path / "run")
     settings.run_dir.mkdir()
     problems = Problems(settings, "condition", History(settings.history_directory, "kubernetes"))
-    with contextlib.closing(Api(Access("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+    with contextlib.closing(Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))) as api:
         part = NodeCondition(settings, api, Watched(objects_api), problems)
         for second in range(101):
             reasons = ["xid"] if second % 2 else []

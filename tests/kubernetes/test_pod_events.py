@@ -10,7 +10,7 @@ import scratch
 from client import Client
 
 from devherd import spool
-from devherd.history import CURRENT, Event, History, line
+from devherd.history import CURRENT, History, HistoryEvent, line
 from devherd.proto import podresources_v1_pb2_grpc
 from devherd.proto.podresources_v1_pb2 import ContainerDevices, ContainerResources, ListPodResourcesResponse
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
@@ -110,7 +110,7 @@ def test_an_applications_xid_that_the_scanner_read_before_this_process_ran_is_to
     """Defect: a herd's start, or this process's end, hid it. What is older than a minute stays untold at first."""
     file = held.settings.history_directory / "scanner" / CURRENT
     file.parent.mkdir(parents=True)
-    file.write_bytes(line(Event(time.time() - 120, "application", "from before", GPU, "b")))
+    file.write_bytes(line(HistoryEvent(time.time() - 120, "application", "from before", GPU, "b")))
     history = History(held.settings.history_directory, "scanner")
     held.offer(GPU, a="", b="")
     for number in range(1, 4):
@@ -131,7 +131,7 @@ def test_a_clock_that_is_set_back_has_no_xid_told_twice_and_none_left_out(held):
     held.offer(GPU, a="", b="")
     for ahead in (3600, 0, 1800):
         with file.open("ab") as history:
-            history.write(line(Event(now + ahead, "application", f"{ahead} s ahead", GPU, "a")))
+            history.write(line(HistoryEvent(now + ahead, "application", f"{ahead} s ahead", GPU, "a")))
         held.start()
         held.until(lambda: is_remembered(held), "it is told")
         held.stop()

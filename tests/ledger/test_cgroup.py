@@ -2,7 +2,7 @@
 
 import pytest
 
-from devherd.ledger.processes import Place, place_of
+from devherd.ledger.processes import ContainerPlace, place_of
 
 UID, ID = "55c6c714-b240-4dec-9a45-57b61696ab6e", "7bd5db88ae6e5e52e941a2709ed9c18d7572f32db6ea44e8afe783227711151a"
 STATIC = "8daa50c3a64c9ff60bb9eab7b44b56fd"
@@ -16,24 +16,24 @@ V1 = "\n".join(
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (f"0::/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.scope\n", Place(UID, ID)),
-        (f"0::/kubepods.slice/kubepods-burstable.slice/{SLICE}/crio-{ID}.scope/container\n", Place(UID, ID)),
-        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/docker-{ID}.scope\n", Place(UID, ID)),
-        (f"0::/../../../kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.scope\n", Place(UID, ID)),
-        (f"0::/../pod{UID}/{ID}\n", Place(UID, ID)),
-        (f"0::/kubepods/besteffort/pod{UID}/{ID}/init.scope\n", Place(UID, ID)),
-        (f"0::/system.slice/containerd.service/{SLICE}:cri-containerd:{ID}\n", Place(UID, ID)),
-        (f"0::/kubelet.slice/kubelet-{SLICE}/cri-containerd-{ID}.scope\n", Place(UID, ID)),
-        (f"0::/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{ID}.scope\n", Place(STATIC, ID)),
-        (V1, Place(UID, ID)),
-        (f"13:freezer:/\n12:cpuset:/kubepods.slice/{SLICE}/crio-{ID}.scope\n11:files:/\n", Place(UID, ID)),
-        (f"0::/system.slice/docker-{ID}.scope\n", Place("", ID)),
-        (f"0::/machine.slice/libpod-{ID}.scope/container\n", Place("", ID)),
-        ("0::/system.slice/nvidia-persistenced.service\n", Place()),
-        ("0::/user.slice/user-1000.slice/session-3.scope\n", Place()),
-        ("0::/kubepods.slice\n", Place()),
-        ("0::/system.slice/podman.service\n", Place()),
-        ("", Place()),
+        (f"0::/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.scope\n", ContainerPlace(UID, ID)),
+        (f"0::/kubepods.slice/kubepods-burstable.slice/{SLICE}/crio-{ID}.scope/container\n", ContainerPlace(UID, ID)),
+        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/docker-{ID}.scope\n", ContainerPlace(UID, ID)),
+        (f"0::/../../../kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.scope\n", ContainerPlace(UID, ID)),
+        (f"0::/../pod{UID}/{ID}\n", ContainerPlace(UID, ID)),
+        (f"0::/kubepods/besteffort/pod{UID}/{ID}/init.scope\n", ContainerPlace(UID, ID)),
+        (f"0::/system.slice/containerd.service/{SLICE}:cri-containerd:{ID}\n", ContainerPlace(UID, ID)),
+        (f"0::/kubelet.slice/kubelet-{SLICE}/cri-containerd-{ID}.scope\n", ContainerPlace(UID, ID)),
+        (f"0::/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{ID}.scope\n", ContainerPlace(STATIC, ID)),
+        (V1, ContainerPlace(UID, ID)),
+        (f"13:freezer:/\n12:cpuset:/kubepods.slice/{SLICE}/crio-{ID}.scope\n11:files:/\n", ContainerPlace(UID, ID)),
+        (f"0::/system.slice/docker-{ID}.scope\n", ContainerPlace("", ID)),
+        (f"0::/machine.slice/libpod-{ID}.scope/container\n", ContainerPlace("", ID)),
+        ("0::/system.slice/nvidia-persistenced.service\n", ContainerPlace()),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", ContainerPlace()),
+        ("0::/kubepods.slice\n", ContainerPlace()),
+        ("0::/system.slice/podman.service\n", ContainerPlace()),
+        ("", ContainerPlace()),
     ],
 )
 def test_pod_and_container_are_read_from_every_form_of_name(text, place):

@@ -5,7 +5,7 @@ from labelled import below, labelled, labels_of
 
 from devherd._native import Device, Fact
 from devherd.inventory import Entry
-from devherd.node_labels.node import Node
+from devherd.node_labels.node import LabelFacts
 from devherd.node_labels.others import amd_labels
 
 PARTITION = "compute-memory-partition"
@@ -98,7 +98,7 @@ def test_a_family_has_the_word_of_amds_labeller_and_none_where_that_has_none(ver
     """Kaveri, MI350, Van Gogh, Phoenix, Krackan; two families with one number; Navi 48. Sources: `_FAMILIES`."""
     facts = {"gfx_target_version": Fact("text", version, "/sys")}
     gpu = Entry(Device(vendor="amd", card="0000:03:00.0", id="it", facts=facts), "amd.com/gpu")
-    assert amd_labels(Node([gpu])).values.get("amd.com/gpu.family") == family
+    assert amd_labels(LabelFacts([gpu])).values.get("amd.com/gpu.family") == family
 
 
 def test_a_gpu_without_a_name_of_its_own_has_that_of_libdrms_list(tmp_path):

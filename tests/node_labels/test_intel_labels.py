@@ -6,7 +6,7 @@ from labelled import below, entry_of, labelled
 
 from devherd.inventory import Entry
 from devherd.node_labels import others
-from devherd.node_labels.node import Node
+from devherd.node_labels.node import LabelFacts
 
 
 def test_gpus_are_counted_by_class_and_device(tmp_path):
@@ -43,11 +43,11 @@ def entry(vendor: str, address: int, pci_class: str, device_id: str) -> Entry:
 
 
 def fpga(pci_class: str, device_id: str):
-    return others.intel_labels(Node(entries=[entry("intel-fpga", 1, pci_class, device_id)]))
+    return others.intel_labels(LabelFacts(entries=[entry("intel-fpga", 1, pci_class, device_id)]))
 
 
 def products(*kinds: tuple[str, str]) -> tuple[str | None, ...]:
     """Product, family and count."""
     entries = [entry("intel-gpu", n, f"0x{kind}00", f"0x{device}") for n, (kind, device) in enumerate(kinds)]
-    values = others.intel_labels(Node(entries=entries)).values
+    values = others.intel_labels(LabelFacts(entries=entries)).values
     return tuple(values.get(f"gpu.intel.com/{name}") for name in ("product", "family", "device.count"))

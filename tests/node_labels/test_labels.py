@@ -11,7 +11,7 @@ from labelled import entry_of, labelled
 
 from devherd.inventory import Entry, Inventory
 from devherd.node_labels import others
-from devherd.node_labels.node import Labels, Node, is_name, is_value, node_of
+from devherd.node_labels.node import LabelFacts, Labels, is_name, is_value, node_of
 from devherd.node_labels.others import labels_of_node
 from devherd.proto.spool_pb2 import Device, Offer
 
@@ -79,7 +79,7 @@ def test_whatever_host_and_nvml_say_names_and_values_are_legal(devices, name, ma
         for entry in devices
     ]
     offer = Offer(name=name, devices=offered)
-    labels = labels_of_node(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine), [])
+    labels = labels_of_node(LabelFacts(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine), [])
 
     for label, value in labels.values.items():
         prefix, _, rest = label.partition("/")

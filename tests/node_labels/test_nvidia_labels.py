@@ -6,7 +6,7 @@ import pytest
 from labelled import below, entry_of, labelled, labels_of
 
 from devherd.inventory import Entry
-from devherd.node_labels.node import Node
+from devherd.node_labels.node import LabelFacts
 from devherd.node_labels.nvidia import family_of, gpus_of, nvidia_labels, sanitised
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -111,7 +111,7 @@ CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
 def test_the_clique_is_that_of_all_gpus_in_the_fabric(cliques, said):
     """Pods of one job are sent to nodes of one clique, which NVIDIA's IMEX domains need."""
     entries = [gpu(number, memory_bytes="1", fabric_clique=clique) for number, clique in enumerate(cliques)]
-    labels = nvidia_labels(Node(entries=entries))
+    labels = nvidia_labels(LabelFacts(entries=entries))
     name = "nvidia.com/gpu.clique"
     assert labels.values.get(name, labels.missing.get(name)) == said
 

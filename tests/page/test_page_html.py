@@ -13,8 +13,8 @@ from devherd.exporter.status_page import device
 from devherd.exporter.status_page.page import render
 from devherd.exporter.status_page.resources import MOST_RESOURCES
 from devherd.exporter.status_page.view import View
-from devherd.history import Event
-from devherd.instance.read import Herd
+from devherd.history import HistoryEvent
+from devherd.instance.read import InstanceState
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, LostDevice, SourceState, Verdict
 from devherd.proto.spool_pb2 import (
     Address,
@@ -76,7 +76,7 @@ def page_called(name):
     """A page on which everything that has a name has this one."""
     held = Held(source=name, reason=name, detail=name, file=name, value=name, taken_back_by=name, not_yet=name)
     named = Device(id=name, reasons=[name], edits=Edits(nodes=[Node(host_path=name)]), attributes={"model": name})
-    herd = Herd(
+    herd = InstanceState(
         [Offer(name=name, vendor=name, devices=[named])],
         {name: ResourceState(name=name, detail=name)},
         ScanSummary(problems=[Problem(vendor=name, path=name, error=name, device=name)]),
@@ -87,7 +87,7 @@ def page_called(name):
         sources=[SourceState(source=name, failed=name)],
         instance=Instance(version=name, revision=name, config=name, kubelet_dir=name, registration=name),
     )
-    happened = [Event(1.0, "verdict", name, name, name), Event(2.0, "process", name, process=name)]
+    happened = [HistoryEvent(1.0, "verdict", name, name, name), HistoryEvent(2.0, "process", name, process=name)]
     holder = {"namespace": name, "pod": name, "container": name}
     return page_of(herd, {(name, name): [holder]}, happened, filter=name)
 
@@ -119,7 +119,7 @@ def test_no_name_changes_the_tags(name):
     assert shape(page_called(name)) == shape(page_called("plain"))
 
 
-WELL = Herd(
+WELL = InstanceState(
     [Offer(name="example.com/gpu", devices=[Device(id="0"), Device(id="1")])],
     {"example.com/gpu": ResourceState(name="example.com/gpu", registered=True)},
     ScanSummary(),
@@ -264,9 +264,10 @@ def test_a_note_of_the_last_scan_is_shown_and_makes_nothing_unhealthy():
 def test_recent_events_are_newest_first_with_links_to_their_devices():
     """Those for which there is no room are in `devherd events`."""
     happened = [
-        Event(1_000_000_000 + number, "verdict", f"event {number}.", "example.com/gpu", "0") for number in range(40)
+        HistoryEvent(1_000_000_000 + number, "verdict", f"event {number}.", "example.com/gpu", "0")
+        for number in range(40)
     ]
-    page = page_of(WELL, events=[*happened, Event(1_000_000_060, "process", "started", process="scanner")])
+    page = page_of(WELL, events=[*happened, HistoryEvent(1_000_000_060, "process", "started", process="scanner")])
     shown = page.of_sections["events"]
     assert (
         shown.index("2001-09-09 01:47:40Zprocessscannerstarted") < shown.index("event 39.") < shown.index("event 38.")
@@ -362,7 +363,7 @@ def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_fir
     resources = [named(number) for number in range(9_999)] + [named(9_999, reasons=["xid"])]
     registered = {each.name: ResourceState(name=each.name, registered=True) for each in resources}
     children = {f"resource:{spool.key_of(name)}": Child(state="RUNNING") for name in registered}
-    herd = Herd(resources, registered, ScanSummary(), children, 1, instance=INSTANCE)
+    herd = InstanceState(resources, registered, ScanSummary(), children, 1, instance=INSTANCE)
 
     body = render(herd, {}, (), View()).body
     assert len(body.encode()) < 300_000
@@ -376,7 +377,7 @@ def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_fir
     assert ">Next</a>" not in last
     assert "No more resources." in render(herd, {}, (), View(skip=10_000)).body
 
-    few = Herd(resources[-50:], registered, ScanSummary(), children, 1, instance=INSTANCE)
+    few = InstanceState(resources[-50:], registered, ScanSummary(), children, 1, instance=INSTANCE)
     assert list(page_of(few, {}).of_sections)[-50:] == [each.name for each in few.resources]
 
 
@@ -501,7 +502,9 @@ def test_a_lost_device_reddens_the_page_and_has_a_row_with_all_that_helps_to_fin
         pods=["default/train"],
         findings=[Held(source="xid", reason="xid")],
     )
-    page = page_of(Herd([Offer(name="nvidia.com/gpu", vendor="nvidia", devices=[Device(id="GPU-1")])], lost=[lost]))
+    page = page_of(
+        InstanceState([Offer(name="nvidia.com/gpu", vendor="nvidia", devices=[Device(id="GPU-1")])], lost=[lost])
+    )
     section = page.of_sections["lost"]
     for text in ("GPU-9", "0000:83:00.0", "7", "1565023018293", "default/train", "xid", "devherd forget DEVICE"):
         assert text in section

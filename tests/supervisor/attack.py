@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devherd import fork
-from devherd.config.resolved import Config, write_resolved
+from devherd.config.resolved import ResolvedConfig, write_resolved
 from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor.process import begin
@@ -27,7 +27,7 @@ from devherd.supervisor.sandbox import Sandbox, make_directories
 DIRECTORY = Path(sys.argv[1])
 PROGRAM, _, NAME = sys.argv[2].partition(":")
 SETTINGS = Settings(run_dir=DIRECTORY / "run", kubelet_dir=DIRECTORY / "kubelet", host_root=DIRECTORY)
-CONFIG = Config(common=SETTINGS, cdi_dir=Path("/cdi"))
+CONFIG = ResolvedConfig(common=SETTINGS, cdi_dir=Path("/cdi"))
 OWN, OTHER = NAME or "example.com_own", "example.com_other"
 HISTORY = SETTINGS.history_directory
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from devherd import spool
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.errors import DevherdError, UsageError
 from devherd.process import YIELD, Child, Heartbeats, take_reloads
 from devherd.proto import spool_pb2
@@ -39,7 +39,7 @@ ORDERS = RUN_DIR / "orders"
 SETTINGS = Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR, waits=Waits(**json.loads(sys.argv[3])))
 
 
-def load(_running: Settings | None) -> Config:
+def load(_running: Settings | None) -> ResolvedConfig:
     """What `devherd run` hands over."""
     if ORDERS.joinpath("bad-config").exists():
         raise UsageError(
@@ -50,10 +50,10 @@ def load(_running: Settings | None) -> Config:
         time.sleep(60)
     if ORDERS.joinpath("killed-load").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    return Config(common=SETTINGS)
+    return ResolvedConfig(common=SETTINGS)
 
 
-def first_scan(_config: Config) -> None:
+def first_scan(_config: ResolvedConfig) -> None:
     """Finds one resource."""
     if ORDERS.joinpath("slow-scan").exists():
         print("the first scan scans", file=sys.stderr, flush=True)
@@ -61,7 +61,7 @@ def first_scan(_config: Config) -> None:
     spool.write(spool.path_of(RUN_DIR / "offers/device-plugin", "example.com_first"), spool_pb2.Resource(name="first"))
 
 
-def rehearse(_config: Config) -> None:
+def rehearse(_config: ResolvedConfig) -> None:
     """What the first scan does before its turn."""
     print(f"rehearsed beside {sorted(path.name for path in RUN_DIR.glob('offers/device-plugin/*'))}", file=sys.stderr)
     while ORDERS.joinpath("slow-rehearsal").exists():
@@ -70,7 +70,7 @@ def rehearse(_config: Config) -> None:
         raise RuntimeError("a rehearsal that goes wrong")
 
 
-def stand_by(_config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
+def stand_by(_config: ResolvedConfig, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
     """Until it is killed."""
     announce()
     print(f"{'standby' if is_ready else 'rehearsing'} {os.getpid()}: {why}", file=sys.stderr, flush=True)

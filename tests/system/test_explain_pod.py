@@ -31,10 +31,10 @@ async def text_and_code(testbed, *words: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-async def until_event(testbed, words: str, kind: str = "allocation") -> history.Event:
+async def until_event(testbed, words: str, kind: str = "allocation") -> history.HistoryEvent:
     """The latest event of this kind whose message has these words."""
 
-    def found() -> list[history.Event]:
+    def found() -> list[history.HistoryEvent]:
         events = history.events(testbed.settings.run_dir, kinds=[kind])
         return [event for event in events if words in event.message]
 

@@ -21,8 +21,8 @@ ANOTHER = "example.com/another"
 async def test_verdicts_registrations_allocations_reloads_processes_and_cordons_are_there_afterwards(testbed):
     """Each says what it is about, and the head of `status` which instance it was."""
 
-    async def until(kind: str, words: str) -> history.Event:
-        def found() -> list[history.Event]:
+    async def until(kind: str, words: str) -> history.HistoryEvent:
+        def found() -> list[history.HistoryEvent]:
             events = history.events(testbed.settings.run_dir, kinds=[kind])
             return [event for event in events if words in event.message]
 

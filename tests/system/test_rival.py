@@ -12,7 +12,7 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import (
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from devherd_sim.kubelet.pod_resources import PodResources
+from devherd_sim.kubelet.pod_resources import PodResourcesServer
 
 NAME = "example.com/gpu"
 CONFIG = {"simulated": [{"name": NAME, "count": 2}], "kubelet_check": "200ms"}
@@ -72,13 +72,13 @@ async def test_a_kubelet_that_has_the_devices_is_left_alone(testbed):
 async def test_a_kubelet_to_which_nothing_has_happened_is_asked_each_tenth_time(testbed, monkeypatch):
     """A process in its sandbox sees the kubelet's directories: otherwise it would ask 30 times and more."""
     questions = []
-    answer = PodResources.GetAllocatableResources
+    answer = PodResourcesServer.GetAllocatableResources
 
     async def counted(*given):
         questions.append(given)
         return await answer(*given)
 
-    monkeypatch.setattr(PodResources, "GetAllocatableResources", counted)
+    monkeypatch.setattr(PodResourcesServer, "GetAllocatableResources", counted)
     await testbed.kubelet.restart()
     await testbed.kubelet.until_allocatable(NAME, 2)
     await testbed.until(lambda: len(questions) >= 2, "the kubelet is asked")

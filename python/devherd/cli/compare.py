@@ -35,7 +35,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ComparisonReport:
     """A comparison, and the problems of its scan."""
 
     resources: list["Compared"]
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE if report.is_same else ExitCode.PROBLEM_FOUND
 
 
-def compare(config: "Config", globs: Sequence[str] = ()) -> Report:
+def compare(config: "Config", globs: Sequence[str] = ()) -> ComparisonReport:
     """Ask the kubelet and scan the host, once each. Raises UsageError and UnreachableError."""
     from devherd.cli.scan import look
     from devherd.comparison import Comparison
@@ -89,7 +89,7 @@ def compare(config: "Config", globs: Sequence[str] = ()) -> Report:
         entries=report.inventory.entries,
         rules=report.rules,
     )
-    return Report(
+    return ComparisonReport(
         [each for each in both.resources() if not globs or fits_any(each.name, globs)],
         [each for each in both.unseen(report.held) if not globs or fits_any(each.resource, globs)],
         report.problems,
@@ -146,7 +146,7 @@ def _stay(config: "Config", arguments: argparse.Namespace) -> int:
         time.sleep(arguments.every)
 
 
-def _shown(report: Report, output: str) -> str:
+def _shown(report: ComparisonReport, output: str) -> str:
     if output == "json":
         return json.dumps(_json(report), indent=2)
     from devherd.cli.tables import plain
@@ -154,7 +154,7 @@ def _shown(report: Report, output: str) -> str:
     return "\n".join(map(plain, _lines(report)))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ComparisonReport) -> Iterator[str]:
     for resource in report.resources:
         yield from _lines_of(resource)
     if report.unseen:
@@ -195,7 +195,7 @@ def _named(words: Sequence[str]) -> str:
     return f"{', '.join(words[:SHOWN])} and {more} more" if more > 0 else ", ".join(words)
 
 
-def _json(report: Report) -> dict[str, Any]:
+def _json(report: ComparisonReport) -> dict[str, Any]:
     return {
         "same": report.is_same,
         "resources": [

@@ -19,7 +19,7 @@ from devherd.health.lost import forget_at_rest, order
 from devherd.health.verdicts import finding_of
 from devherd.history import History, Kind
 from devherd.instance.lost_devices import named
-from devherd.instance.read import Herd, read_instance
+from devherd.instance.read import InstanceState, read_instance
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubelet.registration import knock
 from devherd.proto import health_pb2
@@ -124,7 +124,7 @@ def run_uncordon(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _keys(herd: Herd, changes: Changes, resource_name: str, device_id: str) -> list[DeviceKey]:
+def _keys(herd: InstanceState, changes: Changes, resource_name: str, device_id: str) -> list[DeviceKey]:
     """The keys of an id: several only if several cordoned devices have it and none is offered any more."""
     try:
         return [key_of(device_named(resource_named(herd, resource_name), device_id))]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from devherd.config.resolved import Config
+    from devherd.config.resolved import ResolvedConfig
     from devherd.doctor.bundle import Part
     from devherd.doctor.examination import Examination
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.PROBLEM_FOUND if found.has_problem else ExitCode.DONE
 
 
-def _configured(arguments: argparse.Namespace) -> "tuple[Config | None, Settings, str]":
+def _configured(arguments: argparse.Namespace) -> "tuple[ResolvedConfig | None, Settings, str]":
     """The configuration, None if it is bad; the settings of the instance; the error, empty if there is none."""
     from devherd.config.loader import resolve
 

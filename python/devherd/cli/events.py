@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from devherd import history
 from devherd.cli.instance import instance_settings
 from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.history import KINDS, Event
+from devherd.history import KINDS, HistoryEvent
 from devherd.instance.inventory_json import Json
 from devherd.settings import Settings
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def event_json(event: Event) -> Json:
+def event_json(event: HistoryEvent) -> Json:
     """An event as JSON; every key is always present."""
     return {
         "time": _shown_time(event.time),
@@ -86,23 +86,23 @@ def _require_history(settings: Settings) -> None:
         )
 
 
-def _show_json(event: Event) -> None:
+def _show_json(event: HistoryEvent) -> None:
     print(json.dumps(event_json(event), ensure_ascii=False), flush=True)
 
 
-def _printer() -> Callable[[Event], None]:
+def _printer() -> Callable[[HistoryEvent], None]:
     from devherd.cli.tables import console
 
     terminal = console()
 
-    def show(event: Event) -> None:
+    def show(event: HistoryEvent) -> None:
         terminal.print(_line(event), soft_wrap=True)
         terminal.file.flush()
 
     return show
 
 
-def _line(event: Event) -> "Text":
+def _line(event: HistoryEvent) -> "Text":
     from rich.text import Text
 
     from devherd.cli.tables import plain
@@ -114,7 +114,7 @@ def _line(event: Event) -> "Text":
     )
 
 
-def _style(event: Event) -> str:
+def _style(event: HistoryEvent) -> str:
     if event.kind == "verdict":
         return "red" if event.reasons else "yellow" if event.details.get("warning") else "green"
     return "yellow" if event.kind in {"unregistered", "problem"} else ""

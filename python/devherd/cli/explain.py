@@ -18,7 +18,7 @@ from devherd.cli import explain_device, explain_pod, explain_resource
 from devherd.cli.instance import device_named, instance_settings, pods_of, require_running, resource_named
 from devherd.cli.subject import Known, devices_named, known_devices, normal_address, unknown_word
 from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.history import Event
+from devherd.history import HistoryEvent
 from devherd.instance import lost_devices
 from devherd.instance.inventory_json import Json, is_ill
 from devherd.instance.read import read_instance
@@ -95,7 +95,7 @@ def _lost(known: Known, word: str) -> Json | None:
     return {"kind": "lost", "devices": lost_devices.lost_json(found)} if found else None
 
 
-def _two_words(known: Known, events: Sequence[Event], resource_name: str, device_id: str) -> Json:
+def _two_words(known: Known, events: Sequence[HistoryEvent], resource_name: str, device_id: str) -> Json:
     """The device of a resource, by its id or its beginning. Raises UsageError."""
     offer = resource_named(known.herd, resource_name)
     of_offer = [each for each in known.subjects if each.offer is offer]

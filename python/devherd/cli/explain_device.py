@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from devherd import history
 from devherd.cli.events import event_json
 from devherd.cli.subject import Known, Subject, fact_text
-from devherd.history import Event
+from devherd.history import HistoryEvent
 from devherd.instance.inventory_json import Json, health_of, way_back
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2, spool_pb2
@@ -17,7 +17,7 @@ MOST_EVENTS = 10
 _OF_A_DEVICE = ("verdict", "allocation", "application", "cordon", "clear")
 
 
-def of_device(known: Known, subject: Subject, events: Sequence[Event]) -> Json:
+def of_device(known: Known, subject: Subject, events: Sequence[HistoryEvent]) -> Json:
     """All information on a device."""
     device, verdict = subject.device, known.verdict(subject.key)
     vendor, card, _ = subject.key
@@ -53,7 +53,7 @@ def of_device(known: Known, subject: Subject, events: Sequence[Event]) -> Json:
     }
 
 
-def _events_of(subject: Subject, events: Sequence[Event]) -> list[Event]:
+def _events_of(subject: Subject, events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
     """The latest events about a device."""
     if subject.offer is None:
         return []

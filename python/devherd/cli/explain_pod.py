@@ -17,7 +17,7 @@ from devherd.cli.explain_device import line_of_event, of_device
 from devherd.cli.explain_resource import obstacle, short_lines
 from devherd.cli.subject import Known
 from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.history import Event
+from devherd.history import HistoryEvent
 from devherd.instance.inventory_json import Json, host_name
 from devherd.text import amount
 
@@ -40,7 +40,7 @@ def of_pod(
     settings: "Settings",
     known: Known,
     pods: "ListPodResourcesResponse | None",
-    events: Sequence[Event],
+    events: Sequence[HistoryEvent],
     name: str,
 ) -> tuple[Json, ExitCode]:
     """All information on a pod, and the exit code: a problem if it lacks a device, or one of its devices failed.
@@ -111,10 +111,10 @@ def _held(known: Known, name: str) -> list[tuple[str, str, str]]:
 
 def _at_the_api_server(name: str) -> Json | None:
     """The pod as the API server has it; None if there is none to ask, or it knows no such pod."""
-    from devherd.kubernetes.access import Access
+    from devherd.kubernetes.access import ApiAccess
     from devherd.kubernetes.api import Api, ApiError
 
-    access = Access.of_this_pod()
+    access = ApiAccess.of_this_pod()
     if access is None:
         return None
     namespace, _, pod = name.partition("/")
@@ -163,7 +163,7 @@ def _obstacles(known: Known) -> list[Json]:
     return [{"resource": name, "obstacle": text} for name, text in why if text]
 
 
-def _happened(known: Known, events: Sequence[Event], given: Sequence[Event]) -> list[Event]:
+def _happened(known: Known, events: Sequence[HistoryEvent], given: Sequence[HistoryEvent]) -> list[HistoryEvent]:
     """The events of a pod's devices from when it was given them until another was, with the events that say so."""
     found = {id(event): event for event in given}
     for allocation in given:
@@ -181,7 +181,7 @@ def _happened(known: Known, events: Sequence[Event], given: Sequence[Event]) -> 
     return history.in_order(found.values())
 
 
-def _ends(event: Event, allocation: Event, listed_id: str) -> bool:
+def _ends(event: HistoryEvent, allocation: HistoryEvent, listed_id: str) -> bool:
     """True if an event shows that another pod got the device after an allocation."""
     return (
         event.kind == "allocation"

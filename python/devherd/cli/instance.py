@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from devherd.config.resolved import ResolvedFileError, read_resolved
 from devherd.errors import DevherdError, UnreachableError, UsageError
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -113,7 +113,7 @@ _MOST_NAMED = 10
 """Limit on the names in an error message."""
 
 
-def resource_named(herd: Herd, name: str) -> spool_pb2.Offer:
+def resource_named(herd: InstanceState, name: str) -> spool_pb2.Offer:
     """The resource. Raises UsageError, which lists the known ones."""
     found = next((resource for resource in herd.resources if resource.name == name), None)
     if found is None:

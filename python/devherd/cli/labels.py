@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from devherd.config.model import Config
     from devherd.kubernetes.api import Api, ApiError
-    from devherd.kubernetes.labels import Written
+    from devherd.kubernetes.labels import WrittenToNode
     from devherd.node_labels.node import Labels
 
 _CURES: dict[int, str] = {
@@ -86,10 +86,10 @@ def _labels(config: "Config") -> "Labels":
 
 def _remove(nodes: list[str], *, is_tried: bool) -> int:
     """Clean the nodes. Raises UnreachableError without access to the API server, or if the nodes cannot be read."""
-    from devherd.kubernetes.access import Access
+    from devherd.kubernetes.access import ApiAccess
     from devherd.kubernetes.api import Api, ApiError
 
-    access = Access.of_this_pod()
+    access = ApiAccess.of_this_pod()
     if access is None:
         raise UnreachableError(
             "cannot clean the nodes",
@@ -104,7 +104,7 @@ def _remove(nodes: list[str], *, is_tried: bool) -> int:
         return _clean(api, found, is_tried=is_tried)
 
 
-def _found(api: "Api", nodes: list[str]) -> "list[Written]":
+def _found(api: "Api", nodes: list[str]) -> "list[WrittenToNode]":
     """The nodes to clean, all read before the first is changed: a list that is read slowly expires."""
     from devherd.kubernetes.labels import written_on_every_node, written_on_node
 
@@ -112,7 +112,7 @@ def _found(api: "Api", nodes: list[str]) -> "list[Written]":
     return [written for written in each if str(written)]
 
 
-def _clean(api: "Api", found: "Iterable[Written]", *, is_tried: bool) -> int:
+def _clean(api: "Api", found: "Iterable[WrittenToNode]", *, is_tried: bool) -> int:
     from devherd.kubernetes.api import ApiError
     from devherd.kubernetes.labels import take_back
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from devherd import settings
-from devherd.settings import Option
+from devherd.settings import CommonOption
 
 if TYPE_CHECKING:
     import argparse
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from devherd.config.model import Config
 
 OPTIONS = {
-    "config": Option("FILE", "configuration (default: {} if there is one)"),
+    "config": CommonOption("FILE", "configuration (default: {} if there is one)"),
     **settings.COMMON_OPTIONS,
 }
 

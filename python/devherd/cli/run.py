@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
 
     from devherd.config.model import Config
-    from devherd.config.resolved import Config as Resolved
+    from devherd.config.resolved import ResolvedConfig
     from devherd.settings import Settings
 
 
@@ -67,7 +67,7 @@ def run(arguments: "argparse.Namespace", waits: Waits = USUAL_WAITS) -> int:
 
     options = given_options(vars(arguments), ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
 
-    def load(running: "Settings | None") -> "Resolved":
+    def load(running: "Settings | None") -> "ResolvedConfig":
         from devherd.config.loader import reload, resolve
 
         if running:

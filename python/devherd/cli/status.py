@@ -10,7 +10,7 @@ from devherd.cli import filters
 from devherd.cli.instance import allocations_of, instance_settings, require_running
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.instance.inventory_json import Json
-from devherd.instance.read import Herd, live_inventory, read_instance
+from devherd.instance.read import InstanceState, live_inventory, read_instance
 from devherd.inventory import Allocations
 from devherd.settings import Settings
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and has_problem(herd, resources) else ExitCode.DONE
 
 
-def look(settings: Settings) -> tuple[Herd, Allocations | None]:
+def look(settings: Settings) -> tuple[InstanceState, Allocations | None]:
     """The instance, and the holders of its devices. Raises UnreachableError if none runs."""
     require_running(settings)
     try:
@@ -60,7 +60,7 @@ def look(settings: Settings) -> tuple[Herd, Allocations | None]:
         raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
 
 
-def status_json(herd: Herd, allocations: Allocations | None) -> Json:
+def status_json(herd: InstanceState, allocations: Allocations | None) -> Json:
     """The live inventory with the configuration, health sources and all children; each resource names its child."""
     status = live_inventory(herd, allocations)
     status["configuration"] = {
@@ -102,7 +102,7 @@ def _seen(settings: Settings, chosen: filters.Filters, *, worst_first: bool) -> 
 
 
 def _table(
-    herd: Herd, allocations: Allocations | None, chosen: filters.Filters, *, worst_first: bool
+    herd: InstanceState, allocations: Allocations | None, chosen: filters.Filters, *, worst_first: bool
 ) -> "RenderableType":
     from rich.console import Group
 

@@ -13,7 +13,7 @@ from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
 from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill
-from devherd.instance.read import RUNNING, SUPERVISOR, Herd
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
 from devherd.inventory import Allocations
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import uncordon
@@ -22,7 +22,7 @@ from devherd.text import duration
 
 
 def parts(
-    herd: Herd, allocations: Allocations | None, choice: Filters | None = None, *, worst_first: bool = False
+    herd: InstanceState, allocations: Allocations | None, choice: Filters | None = None, *, worst_first: bool = False
 ) -> Iterator[RenderableType]:
     """The head, the problems, the resources, and the processes that serve no resource."""
     choice = choice or Filters()
@@ -82,12 +82,12 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
         yield ""
 
 
-def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
+def is_in_trouble(herd: InstanceState, resource: spool_pb2.Offer) -> bool:
     """Whether a device of the resource is unhealthy, other than by a cordon, or the resource is not registered."""
     return any(map(is_ill, resource.devices)) or not herd.registration(resource.name).registered
 
 
-def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
+def has_problem(herd: InstanceState, resources: list[spool_pb2.Offer]) -> bool:
     """Whether one of these resources, a process, the configuration, the scan, an address or a source has a problem."""
     names = {resource.name for resource in resources}
     is_about_all = len(resources) == len(herd.resources)
@@ -114,7 +114,7 @@ def _head(instance: spool_pb2.Instance, http: str) -> Iterator[Text]:
     yield Text(plain(f"kubelet {instance.kubelet_dir}, registration {instance.registration}; {http}"))
 
 
-def _http(herd: Herd) -> str:
+def _http(herd: InstanceState) -> str:
     if not (herd.instance and herd.instance.listen):
         return "no HTTP"
     refused = {each.address for each in herd.addresses() if each.refusal}
@@ -122,7 +122,7 @@ def _http(herd: Herd) -> str:
     return f"HTTP on {','.join(addresses)}"
 
 
-def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
+def _devices(herd: InstanceState, noted: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
     """A row for each device, not for each replica."""
     made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY", dispensable=("HELD BY", "SINCE"))
     for resource in noted:
@@ -135,7 +135,7 @@ def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations 
     return made
 
 
-def _about_cordons(herd: Herd, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
+def _about_cordons(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
     """A line for each cordoned device: by whom and why, and the command that ends it."""
     for resource in resources:
         for device in filter(is_cordoned, resource.devices):
@@ -167,39 +167,39 @@ def _lost(devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
     yield ""
 
 
-def _about_the_supervisor(herd: Herd) -> Iterator[Text]:
+def _about_the_supervisor(herd: InstanceState) -> Iterator[Text]:
     if SUPERVISOR in herd.silent:
         what = f"the supervisor, process {herd.supervisor_pid}, hangs: what else is shown may be old"
         yield Text(plain(f"{what}, and processes that end are not replaced; end it, and start devherd again"), "red")
 
 
-def _about_registration(herd: Herd, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
+def _about_registration(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
     """A line for each reason, with its resources: if the kubelet is away, all of them."""
     for detail, names in herd.waiting(resources).items():
         whose = f"all {len(names)} resources" if len(names) == len(resources) > 1 else ", ".join(names)
         yield Text(plain(f"not registered: {whose}: {detail}"), "red")
 
 
-def _about_the_configuration(herd: Herd) -> Iterator[Text]:
+def _about_the_configuration(herd: InstanceState) -> Iterator[Text]:
     if herd.configuration.refusal:
         yield Text(plain(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}"), "red")
     for warning in herd.configuration.warnings:
         yield Text(plain(f"configuration: {warning}"), "yellow")
 
 
-def _about_http(herd: Herd) -> Iterator[Text]:
+def _about_http(herd: InstanceState) -> Iterator[Text]:
     for address in herd.addresses():
         if address.refusal:
             yield Text(plain(refusal_of(address)), "red")
 
 
-def _about_sources(herd: Herd) -> Iterator[Text]:
+def _about_sources(herd: InstanceState) -> Iterator[Text]:
     """The health sources that cannot check, or whose reports are wrong."""
     for line in herd.source_troubles():
         yield Text(plain(line.text), "yellow")
 
 
-def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
+def _resources(herd: InstanceState, resources: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
     least = (*_DISPENSABLE, "ALLOCATED", "STATE")
     made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS, dispensable=least)
     for resource in resources:
@@ -217,7 +217,7 @@ def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Alloca
     return made
 
 
-def _others(herd: Herd, children: list[spool_pb2.Child]) -> Table:
+def _others(herd: InstanceState, children: list[spool_pb2.Child]) -> Table:
     made = table("PROCESS", *_OF_A_PROCESS, dispensable=_DISPENSABLE)
     for child in children:
         made.add_row(child.name, *_process(herd, child))
@@ -228,7 +228,7 @@ _OF_A_PROCESS = ("STATE", "UPTIME", "RESTARTS", "LAST EXIT")
 _DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
 
-def _process(herd: Herd, child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
+def _process(herd: InstanceState, child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
     """The cells of a process."""
     if child is None:
         return (Text("not started", "red"), "", "", "")

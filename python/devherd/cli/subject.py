@@ -13,7 +13,7 @@ from devherd.proto import devices_pb2, health_pb2, spool_pb2
 from devherd.spool import ids_of
 
 if TYPE_CHECKING:
-    from devherd.instance.read import Herd
+    from devherd.instance.read import InstanceState
     from devherd.inventory import Allocations
     from devherd.settings import Settings
 
@@ -68,7 +68,7 @@ def fact_text(fact: devices_pb2.Fact) -> str:
 class Known:
     """The devices of an instance, their holders and verdicts."""
 
-    herd: "Herd"
+    herd: "InstanceState"
     allocations: "Allocations | None"
     subjects: Sequence[Subject]
 
@@ -91,7 +91,7 @@ class Known:
         )
 
 
-def known_devices(settings: "Settings", herd: "Herd", allocations: "Allocations | None") -> Known:
+def known_devices(settings: "Settings", herd: "InstanceState", allocations: "Allocations | None") -> Known:
     """The devices of the run directory, those that are not offered last. Raises OSError."""
     inventory = spool.read_or_empty(settings.devices_file, devices_pb2.Inventory)
     scanned = {(one.device.vendor, one.device.card, one.device.id): one for one in inventory.devices}

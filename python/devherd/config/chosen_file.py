@@ -21,7 +21,7 @@ CHOICE_OPTIONS = ("configs", "config_label", "config_default")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """The configuration file, None for no file; the directory and the label value by which it was chosen, if any."""
 
     file: Path | None = None
@@ -29,24 +29,26 @@ class Source:
     label_value: str = ""
 
 
-def source_of(options: Mapping[str, str | None], environ: Mapping[str, str], label_value: str | None = None) -> Source:
+def source_of(
+    options: Mapping[str, str | None], environ: Mapping[str, str], label_value: str | None = None
+) -> ConfigSource:
     """The file from which a new instance or a command reads its configuration. Raises UsageError.
 
     If `label_value` is None, the last known value is used, of this boot or an earlier one. A value that names no file
     counts as empty: no configuration is in force yet that could be kept.
     """
     if given := options.get("config"):
-        return Source(Path(given))
+        return ConfigSource(Path(given))
     if not options.get("configs") and (given := environ.get("DEVHERD_CONFIG")):
-        return Source(Path(given))
+        return ConfigSource(Path(given))
     chosen_from = configurations_of(options, environ)
     if chosen_from is None:
-        return Source(DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+        return ConfigSource(DEFAULT_PATH if DEFAULT_PATH.exists() else None)
     value = _last_value(chosen_from, options, environ) if label_value is None else label_value
     try:
-        return Source(chosen_from.file_of(value), chosen_from, value)
+        return ConfigSource(chosen_from.file_of(value), chosen_from, value)
     except UsageError:
-        return Source(chosen_from.file_of(""), chosen_from, value)
+        return ConfigSource(chosen_from.file_of(""), chosen_from, value)
 
 
 def configurations_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Configurations | None:
@@ -57,14 +59,14 @@ def configurations_of(options: Mapping[str, str | None], environ: Mapping[str, s
     return Configurations(Path(directory).absolute(), label or DEFAULT_LABEL, default or "")
 
 
-def chosen_again(settings: Settings) -> Source:
+def chosen_again(settings: Settings) -> ConfigSource:
     """The file that is chosen now for a running instance. Raises UsageError if the label's value names no file."""
     chosen_from = settings.configurations
     if chosen_from is None:
-        return Source(settings.config_path)
+        return ConfigSource(settings.config_path)
     answer = label_answer(settings.config_label_file)
     value = answer.value if answer is not None and answer.label == chosen_from.label else settings.config_label_value
-    return Source(chosen_from.file_of(value), chosen_from, value)
+    return ConfigSource(chosen_from.file_of(value), chosen_from, value)
 
 
 def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from devherd.config import model, resolved, sections, yaml_file
 from devherd.config.checks import conflicts, place_of, placed, problems_of, warnings_of
-from devherd.config.chosen_file import Source, chosen_again, source_of
+from devherd.config.chosen_file import ConfigSource, chosen_again, source_of
 from devherd.config.common import given_values
 from devherd.config.errors import Location, Positions, Problem, config_error
 from devherd.config.model import Config
@@ -72,7 +72,9 @@ def load(
     return _load(options, environ, source, plugin_of)
 
 
-def _load(options: Mapping[str, str | None], environ: Mapping[str, str], source: Source, plugin_of: PluginOf) -> Config:
+def _load(
+    options: Mapping[str, str | None], environ: Mapping[str, str], source: ConfigSource, plugin_of: PluginOf
+) -> Config:
     given = given_values(options, environ)
     path = source.file
     seen = (
@@ -153,11 +155,11 @@ def valid(
     return config
 
 
-def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.Config:
+def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.ResolvedConfig:
     """The configuration in force, with the `waits` of its instance."""
     values = {name: _value(config, (name,), getattr(config, name)) for name in _names(sections.Config)}
     health = values.pop("health")
-    return resolved.Config(
+    return resolved.ResolvedConfig(
         **values,
         health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
         common=replace(config.settings(), waits=waits),

@@ -36,7 +36,7 @@ _WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(sections.Config):
+class ResolvedConfig(sections.Config):
     """The whole configuration. Paths in `common` are absolute."""
 
     common: Settings
@@ -106,26 +106,26 @@ class ResolvedFileError(Exception):
     """The file is missing or cannot be read: path and reason."""
 
 
-def write_resolved(path: Path, config: Config) -> None:
+def write_resolved(path: Path, config: ResolvedConfig) -> None:
     """Replace the file with this configuration, with mode 0600. Raises OSError."""
     replace(path, as_json(config), mode=0o600)
 
 
-def as_json(config: Config) -> bytes:
+def as_json(config: ResolvedConfig) -> bytes:
     """The configuration as JSON, for `from_json`."""
     return json.dumps(asdict(config), default=str).encode()
 
 
-def from_json(content: bytes | str) -> Config:
+def from_json(content: bytes | str) -> ResolvedConfig:
     """The configuration that `as_json` wrote. Raises ValueError."""
     try:
-        config: Config = _built(Config, json.loads(content))
+        config: ResolvedConfig = _built(ResolvedConfig, json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a resolved configuration: {error}") from error
     return config
 
 
-def read_resolved(path: Path) -> Config:
+def read_resolved(path: Path) -> ResolvedConfig:
     """The configuration in force. Raises ResolvedFileError."""
     try:
         return from_json(path.read_bytes())
@@ -135,7 +135,7 @@ def read_resolved(path: Path) -> Config:
         raise ResolvedFileError(f"{path}: {error}") from error
 
 
-def awaited_config(path: Path, beat: Callable[[], object]) -> Config:
+def awaited_config(path: Path, beat: Callable[[], object]) -> ResolvedConfig:
     """The configuration in force. Waits while its file is missing: the supervisor restores it within a second."""
     complaint = Once(log.warning)
     while True:
@@ -150,7 +150,7 @@ def awaited_config(path: Path, beat: Callable[[], object]) -> Config:
 class ConfigPart(Generic[Part]):
     """A part of the configuration in force, and whether it has changed. An unreadable file counts as unchanged."""
 
-    def __init__(self, path: Path, part_of: Callable[[Config], Part], beat: Callable[[], object]) -> None:
+    def __init__(self, path: Path, part_of: Callable[[ResolvedConfig], Part], beat: Callable[[], object]) -> None:
         """Waits as `awaited_config` does."""
         self._path, self._part_of = path, part_of
         self._seen = identity_of(path)

@@ -16,7 +16,7 @@ _COMMENT_COLUMN = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownValue:
     """A value as it is written in a file, and its origin."""
 
     location: Location
@@ -25,14 +25,14 @@ class Shown:
     """An option, a variable, `FILE:LINE`, or `default`."""
 
 
-def shown(config: Config, given: Mapping[str, tuple[str, str]]) -> Iterator[Shown]:
+def shown(config: Config, given: Mapping[str, tuple[str, str]]) -> Iterator[ShownValue]:
     """Every value, in the order of the sections; `given` has the values from options and environment."""
     origins = {name: origin for name, (_, origin) in given.items()}
     for location, value in _values(config, ()):
-        yield Shown(location, value, origins.get(str(location[0])) or _origin(config, location))
+        yield ShownValue(location, value, origins.get(str(location[0])) or _origin(config, location))
 
 
-def as_tree(values: Iterable[Shown]) -> dict[str, Any]:
+def as_tree(values: Iterable[ShownValue]) -> dict[str, Any]:
     """The values as the mappings and lists of a configuration file."""
     tree: dict[str, Any] = {}
     for each in values:
@@ -40,12 +40,12 @@ def as_tree(values: Iterable[Shown]) -> dict[str, Any]:
     return tree
 
 
-def origins(values: Iterable[Shown]) -> dict[str, str]:
+def origins(values: Iterable[ShownValue]) -> dict[str, str]:
     """The origins by key path."""
     return {key_path(each.location): each.origin for each in values}
 
 
-def as_yaml(values: Iterable[Shown]) -> str:
+def as_yaml(values: Iterable[ShownValue]) -> str:
     """The text of an equivalent configuration file, each value with its origin as a comment."""
     lines: list[str] = []
     above: Location = ()
@@ -56,7 +56,7 @@ def as_yaml(values: Iterable[Shown]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _lines(each: Shown, depth: int) -> Iterator[str]:
+def _lines(each: ShownValue, depth: int) -> Iterator[str]:
     """The lines of a value, after those of its sections that the previous value does not share."""
     *sections, name = each.location
     begin = indent = ""  # the beginning of a line, with a dash for the first line of a list's entry

@@ -27,7 +27,7 @@ class WrittenInt(int):
     text: str
 
 
-class RefusedError(yaml.MarkedYAMLError):
+class RefusedYamlError(yaml.MarkedYAMLError):
     """A text has something that YAML allows and a configuration does not."""
 
     def __init__(self, what: str, cure: str, mark: Any) -> None:
@@ -43,7 +43,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
-                raise RefusedError(f"the key `{key}` is given twice", "remove one of them", key_node.start_mark)
+                raise RefusedYamlError(f"the key `{key}` is given twice", "remove one of them", key_node.start_mark)
             seen.add(key if isinstance(key, str) else id(key_node))
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
@@ -53,7 +53,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
         try:
             return super().construct_object(node, deep)
         except ValueError as error:
-            raise RefusedError(
+            raise RefusedYamlError(
                 "the value is not a number", "correct it, or put it in quotes", node.start_mark
             ) from error
 
@@ -91,7 +91,9 @@ def _check_depth(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise RefusedError(f"nested deeper than {MAX_DEPTH} levels", "no key is as deep as that", event.start_mark)
+            raise RefusedYamlError(
+                f"nested deeper than {MAX_DEPTH} levels", "no key is as deep as that", event.start_mark
+            )
 
 
 def _check_aliases(root: yaml.Node) -> None:
@@ -106,7 +108,7 @@ def _check_aliases(root: yaml.Node) -> None:
         return sizes[id(node)]
 
     if size(root) > len(sizes) + MAX_REPEATED:
-        raise RefusedError(
+        raise RefusedYamlError(
             "aliases (`*name`) repeat too much", f"write at most {MAX_REPEATED} values by them", root.start_mark
         )
 
@@ -161,7 +163,7 @@ _NOT_CLOSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class YamlFault:
     """Position, problem and cure of an error."""
 
     position: str
@@ -169,7 +171,7 @@ class Fault:
     cure: str
 
 
-def fault_of(error: yaml.YAMLError, text: str) -> Fault:
+def fault_of(error: yaml.YAMLError, text: str) -> YamlFault:
     """The fault that made a text fail as YAML."""
     if isinstance(error, yaml.reader.ReaderError):
         return _of_character(error, text)
@@ -179,15 +181,17 @@ def fault_of(error: yaml.YAMLError, text: str) -> Fault:
     position = f"{line + 1}:{column + 1}"
     written = "".join(text.splitlines()[line : line + 1])
     if any(sign in written for sign in _TEMPLATES):
-        return Fault(position, "the line is of a template that was not rendered", "render it first: `helm template`")
+        return YamlFault(
+            position, "the line is of a template that was not rendered", "render it first: `helm template`"
+        )
     if "\t" in (written[: column + 1] if "\t" in written[column : column + 1] else _indentation(written)):
-        return Fault(position, "the line is indented with a tab", "indent with spaces")
-    return Fault(position, *_words(error, problem, written, column))
+        return YamlFault(position, "the line is indented with a tab", "indent with spaces")
+    return YamlFault(position, *_words(error, problem, written, column))
 
 
 def _words(error: yaml.YAMLError, problem: str, line: str, column: int) -> tuple[str, str]:
     """The problem and the cure."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, RefusedYamlError):
         return problem, error.cure
     if problem == "found character that cannot start any token":
         return f"a value cannot begin with `{line[column]}`", "put it in quotes"
@@ -202,11 +206,11 @@ def _indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _of_character(error: yaml.reader.ReaderError, text: str) -> Fault:
+def _of_character(error: yaml.reader.ReaderError, text: str) -> YamlFault:
     """The fault of a character that YAML does not allow; the reader's error has an offset instead of a line."""
     before = text[: error.position] if isinstance(error.position, int) else ""
     position = f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
-    return Fault(position, f"{error.reason} here", "remove it")
+    return YamlFault(position, f"{error.reason} here", "remove it")
 
 
 CONFIGURATION = "configuration"

@@ -20,7 +20,7 @@ from devherd.history import History
 from devherd.kubelet import endpoint
 from devherd.kubelet.endpoint import Endpoint, Identity, prefix, target
 from devherd.kubelet.plugins_registry import FindingKubelet
-from devherd.kubelet.registration import Kubelet
+from devherd.kubelet.registration import KubeletSocket
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
 from devherd.text import duration
 
@@ -57,7 +57,7 @@ class ResourceChild:
         self._key = child.name.removeprefix(NAME_PREFIX)
         self._resource = ResourceFile(child.settings.resources_directory, self._key)
         finds = child.settings.registration == "plugins_registry"
-        self._kubelet = FindingKubelet(child.settings) if finds else Kubelet(child.settings)
+        self._kubelet = FindingKubelet(child.settings) if finds else KubeletSocket(child.settings)
         self._state: State | None = None
         self._registrar: Registrar | None = None
         self._recipients: Recipients | None = None
@@ -191,7 +191,7 @@ class ResourceChild:
 class Registrar:
     """Waits for the kubelet, registers, and starts again when the registration is lost. It never gives up."""
 
-    def __init__(self, resource: ResourceFile, kubelet: Kubelet, state: State) -> None:
+    def __init__(self, resource: ResourceFile, kubelet: KubeletSocket, state: State) -> None:
         self._resource = resource
         self._kubelet = kubelet
         self._state = state

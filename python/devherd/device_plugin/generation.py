@@ -14,14 +14,14 @@ from typing import Any
 import grpc.aio
 
 from devherd import counters
-from devherd.device_plugin.hand_over import Connections, Predecessor, replaced
+from devherd.device_plugin.hand_over import PluginConnections, Predecessor, replaced
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
 from devherd.errors import DevherdError
 from devherd.kubelet.endpoint import Endpoint, Identity, Traces, traces_of_others
 from devherd.kubelet.pod_resources import allocatable_ids
-from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
+from devherd.kubelet.registration import KubeletSocket, NotFoundError, RegistrationError, bind
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 from devherd.text import amount
 
@@ -63,7 +63,7 @@ class Generation:
         self,
         next_endpoint: Callable[[], Endpoint],
         resource: ResourceFile,
-        kubelet: Kubelet,
+        kubelet: KubeletSocket,
         met: Identity | None,
         state: State,
     ) -> None:
@@ -124,7 +124,7 @@ class Generation:
 
     async def _release(self) -> bool:
         await self._calls.idle()
-        connections = Connections(self.sockets)
+        connections = PluginConnections(self.sockets)
         self._streams.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):

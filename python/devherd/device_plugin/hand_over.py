@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity, generations, hand_over_socket
-from devherd.kubelet.registration import Kubelet, RegistrationError, bind
+from devherd.kubelet.registration import KubeletSocket, RegistrationError, bind
 from devherd.process import Child
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
@@ -163,7 +163,9 @@ async def serve_on(child: Child, server: Predecessor, directory: Path, resource_
         close()
 
 
-async def replaced(predecessor: Predecessor, kubelet: Kubelet, socket_of_nobody: Endpoint, resource_name: str) -> bool:
+async def replaced(
+    predecessor: Predecessor, kubelet: KubeletSocket, socket_of_nobody: Endpoint, resource_name: str
+) -> bool:
     """Release the predecessor of a server that is registered, so that the kubelet does not notice its end.
 
     Returns True if the kubelet has left the connection open: the server must then register another socket.
@@ -173,7 +175,7 @@ async def replaced(predecessor: Predecessor, kubelet: Kubelet, socket_of_nobody:
     return await predecessor.release()
 
 
-class Connections:
+class PluginConnections:
     """The connections that this process has accepted at some sockets."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -218,7 +220,7 @@ class _Nobody(DevicePluginServicer):
         )
 
 
-async def forget_clients(kubelet: Kubelet, socket_of_nobody: Endpoint, resource_name: str) -> None:
+async def forget_clients(kubelet: KubeletSocket, socket_of_nobody: Endpoint, resource_name: str) -> None:
     """Have the kubelet know nobody by the resource's name, by a registration that fails.
 
     The endpoint that the kubelet calls for Allocate stays. Raises OSError if the socket cannot be bound.

@@ -22,7 +22,7 @@ from devherd.counters import (
     Counters,
 )
 from devherd.device_plugin.allocation import RefusedError, container_response
-from devherd.device_plugin.snapshot import Offered
+from devherd.device_plugin.snapshot import ServedResource
 from devherd.history import History
 from devherd.process import PRE_START_SECONDS
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -56,7 +56,7 @@ class Streams:
 
     def __init__(
         self,
-        resource: Offered,
+        resource: ServedResource,
         counters: Counters,
         count_changed: Callable[[int], None],
         shows: Callable[[int | None], None],
@@ -205,7 +205,7 @@ class DevicePlugin(DevicePluginServicer):
 
     def __init__(
         self,
-        resource: Offered,
+        resource: ServedResource,
         streams: Streams,
         calls: Calls,
         counters: Counters,

@@ -80,7 +80,7 @@ class Snapshot:
         return Snapshot(empty)
 
 
-class Offered(Protocol):
+class ServedResource(Protocol):
     """A resource as served: the snapshot in force, and a notification when it is replaced."""
 
     changed: Broadcast

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.doctor import environment, kubelet, notifications, running, runtime, web
 from devherd.doctor.line import Level, Line, ill, ok, problem, warning
 from devherd.errors import DevherdError
@@ -65,7 +65,7 @@ class Examination:
         return any(line.level is Level.PROBLEM for line in self.lines)
 
 
-def examine(config: Config | None, settings: Settings, complaint: str = "") -> Examination:
+def examine(config: ResolvedConfig | None, settings: Settings, complaint: str = "") -> Examination:
     """Examine all topics. For a bad configuration, `config` is None, `complaint` is the reason, and there is no scan.
 
     `settings` are those of the running instance, if there is one.

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd import spool
-from devherd.config.resolved import Config, ResolvedFileError, read_resolved
+from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
 from devherd.doctor.line import Line, ill, ok, problem, warning
 from devherd.instance import lost_devices
-from devherd.instance.read import RUNNING, SUPERVISOR, Herd, read_instance
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, read_instance
 from devherd.kubelet.registration import knock
 from devherd.mounts import mount_at, mounts_of
 from devherd.process import heartbeats_of, is_in_container
@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"(?P<host>.*):(?P<port>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckedDirectory:
     """A directory, and the option that names it; `refusal` is the reason why it cannot be used, empty if it can."""
 
     path: Path
@@ -48,8 +48,8 @@ class Instance:
 
     settings: Settings
     is_running: bool
-    herd: Herd = field(default_factory=Herd)
-    places: tuple[Place, ...] = ()
+    herd: InstanceState = field(default_factory=InstanceState)
+    places: tuple[CheckedDirectory, ...] = ()
     taken: tuple[str, ...] = ()
     """Configured addresses on which a program listens."""
     read_only: tuple[Path, ...] = ()
@@ -63,7 +63,7 @@ def look(settings: Settings) -> Instance:
     try:
         herd = read_instance(settings)
     except OSError:
-        herd = Herd()
+        herd = InstanceState()
     read_only, removed = _behind_its_mounts(settings, herd)
     return Instance(
         settings=settings,
@@ -100,7 +100,7 @@ def judge(found: Instance) -> Iterator[Line]:
         yield problem(TOPIC, f"{path} was removed on the host; the instance that runs sees the old one", cure)
 
 
-def _of_the_herd(herd: Herd) -> Iterator[Line]:
+def _of_the_herd(herd: InstanceState) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
         yield problem(TOPIC, what, "correct the file (`devherd config check FILE`) and reload: `devherd ctl update`")
@@ -118,13 +118,13 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
     yield from _of_lost_devices(herd)
 
 
-def _of_lost_devices(herd: Herd) -> Iterator[Line]:
+def _of_lost_devices(herd: InstanceState) -> Iterator[Line]:
     for device in herd.lost:
         cure = f"look for the card; if it is not to come back: devherd forget {device.device}"
         yield problem(TOPIC, lost_devices.line(device), cure)
 
 
-def _of_the_processes(herd: Herd) -> Iterator[Line]:
+def _of_the_processes(herd: InstanceState) -> Iterator[Line]:
     if SUPERVISOR in herd.silent:
         what = f"the supervisor, process {herd.supervisor_pid}, hangs: processes that end are not replaced"
         yield problem(TOPIC, what, "end it, and start devherd again")
@@ -137,7 +137,7 @@ def _of_the_processes(herd: Herd) -> Iterator[Line]:
             yield problem(TOPIC, f"{name} is {child.state}{why}", cure)
 
 
-def _of_the_place(place: Place) -> Line:
+def _of_the_place(place: CheckedDirectory) -> Line:
     if place.refusal:
         cure = f"use sudo, or name another with {place.option}"
         return problem(TOPIC, f"{place.path} cannot be used: {place.refusal}", cure)
@@ -150,28 +150,28 @@ def _of_the_place(place: Place) -> Line:
     return ok(TOPIC, f"{place.path} can be written")
 
 
-def _places(settings: Settings) -> Iterator[Place]:
+def _places(settings: Settings) -> Iterator[CheckedDirectory]:
     yield _place(settings.run_dir, "--run-dir", _RUN_BYTES)
     if settings.lasting_directory is not None:
         yield _place(settings.lasting_directory, "--state-dir", _LASTING_BYTES)
 
 
-def _place(path: Path, option: str, needs_bytes: int) -> Place:
+def _place(path: Path, option: str, needs_bytes: int) -> CheckedDirectory:
     """Facts about a directory; for one that does not exist yet, those of its nearest parent."""
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
-        return Place(path, option, needs_bytes, refusal=f"{there} is not a directory")
+        return CheckedDirectory(path, option, needs_bytes, refusal=f"{there} is not a directory")
     if not os.access(there, os.W_OK | os.X_OK):
-        return Place(path, option, needs_bytes, refusal=f"{there} cannot be written")
+        return CheckedDirectory(path, option, needs_bytes, refusal=f"{there} cannot be written")
     try:
         room = os.statvfs(there)
     except OSError:
-        return Place(path, option, needs_bytes)
+        return CheckedDirectory(path, option, needs_bytes)
     files = room.f_favail if room.f_files else None
-    return Place(path, option, needs_bytes, room_bytes=room.f_bavail * room.f_frsize, room_files=files)
+    return CheckedDirectory(path, option, needs_bytes, room_bytes=room.f_bavail * room.f_frsize, room_files=files)
 
 
-def _behind_its_mounts(settings: Settings, herd: Herd) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+def _behind_its_mounts(settings: Settings, herd: InstanceState) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """What a running instance cannot write, and what of the kubelet is gone, by the mounts of its main process."""
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     if heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor) is None:
@@ -187,12 +187,12 @@ def _behind_its_mounts(settings: Settings, herd: Herd) -> tuple[tuple[Path, ...]
     return tuple(dict.fromkeys(read_only)), tuple(removed)
 
 
-def _written(settings: Settings, herd: Herd) -> Iterator[Path]:
+def _written(settings: Settings, herd: InstanceState) -> Iterator[Path]:
     """Where it writes for others: kubelet, container runtime, CNI plugins, Node Feature Discovery, its callers."""
     yield settings.socket_directory
     yield from settings.listen_directories
     try:
-        config: Config = read_resolved(settings.resolved_config_file)
+        config: ResolvedConfig = read_resolved(settings.resolved_config_file)
     except ResolvedFileError:
         return
     if any(device.edits.cdi_devices for resource in herd.resources for device in resource.devices):

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs
 
 from devherd.config.sections import ExporterOptions
 from devherd.exporter import health
-from devherd.exporter.server import Answer, Request
-from devherd.instance.read import Herd, live_inventory, read_children, read_instance
+from devherd.exporter.server import Request, Response
+from devherd.instance.read import InstanceState, live_inventory, read_children, read_instance
 from devherd.inventory import Allocations
 from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
@@ -111,12 +111,12 @@ class Application:
         self._options = ExporterOptions()
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
-        self._rendering: Rendering[Answer] = Rendering()
-        self._probing: Rendering[Answer] = Rendering()
-        self._processes = Herd()
+        self._rendering: Rendering[Response] = Rendering()
+        self._probing: Rendering[Response] = Rendering()
+        self._processes = InstanceState()
         """Those of the last look at liveness."""
         self._complaint = Once(log.warning)
-        self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+        self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
             "/readyz": self._ready,
@@ -129,7 +129,7 @@ class Application:
         """Use these options for all further requests."""
         self._options = options
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Response:
         """The answer to one request; 503 if the run directory cannot be read, perhaps for lack of descriptors.
 
         What cannot be read is not absent: alerts must not take a device for gone, or for well.
@@ -141,7 +141,7 @@ class Application:
             self._complaint.complain("cannot answer %s: %s", request.path, error, about=str(error))
         return replace(answer, headers={**_ALWAYS, **answer.headers})
 
-    async def _page(self, request: Request) -> Answer:
+    async def _page(self, request: Request) -> Response:
         if request.path not in self._pages and request.path not in _ASSETS:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
@@ -163,10 +163,10 @@ class Application:
 
         return MadePages(self._settings, self._heartbeats)
 
-    def _herd(self) -> Herd:
+    def _herd(self) -> InstanceState:
         return read_instance(self._settings, self._heartbeats)
 
-    async def _metrics(self, request: Request) -> Answer:
+    async def _metrics(self, request: Request) -> Response:
         """The metrics in the scraper's preferred format and encoding; `name[]` in the query selects samples by name."""
         wanted = _Wanted(
             names=frozenset(parse_qs(request.query).get("name[]", ())),
@@ -179,7 +179,7 @@ class Application:
         scrapes = self._scrapes
         return await self._rendering.shared(wanted, lambda: self._metrics_page(scrapes, wanted, allocations))
 
-    def _metrics_page(self, scrapes: "Scrapes", wanted: "_Wanted", allocations: Allocations | None) -> Answer:
+    def _metrics_page(self, scrapes: "Scrapes", wanted: "_Wanted", allocations: Allocations | None) -> Response:
         content_type, body = scrapes.page(
             self._herd(),
             allocations,
@@ -188,14 +188,14 @@ class Application:
             names=wanted.names,
             as_openmetrics=wanted.openmetrics,
         )
-        answer = Answer(HTTPStatus.OK, content_type, body)
+        answer = Response(HTTPStatus.OK, content_type, body)
         if not wanted.gzip:
             return answer
         return replace(
             answer, body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"}
         )
 
-    async def _status_page(self, request: Request) -> Answer:
+    async def _status_page(self, request: Request) -> Response:
         """The status page; 304 without a body if the client has the current one."""
         from devherd.exporter.status_page.view import View  # noqa: PLC0415 - as in `_status_pages`
 
@@ -209,31 +209,31 @@ class Application:
             return replace(answer, status=HTTPStatus.NOT_MODIFIED, body=b"")
         return answer if _takes_gzip(request) else _unpacked(answer)
 
-    async def _alive(self, _: Request) -> Answer:
+    async def _alive(self, _: Request) -> Response:
         self._processes = read_children(self._settings, self._heartbeats, self._processes)
         return _verdict(health.reasons_not_alive(self._processes))
 
-    async def _ready(self, _: Request) -> Answer:
+    async def _ready(self, _: Request) -> Response:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))
 
-    async def _inventory(self, request: Request) -> Answer:
+    async def _inventory(self, request: Request) -> Response:
         """The inventory as JSON; `resource` in the query selects resources by name or pattern."""
         wanted = frozenset(parse_qs(request.query).get("resource", ()))
         allocations = await self._pod_resources.allocations()
         if wanted and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all resources\n")
 
-        def make() -> Answer:
+        def make() -> Response:
             herd = self._herd()
             if wanted:
                 herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
             inventory = live_inventory(herd, allocations)
-            return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
+            return Response(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
         return await self._rendering.shared(("inventory", wanted), make)
 
-    async def _openapi(self, _: Request) -> Answer:
-        return Answer(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
+    async def _openapi(self, _: Request) -> Response:
+        return Response(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +245,13 @@ class _Wanted:
     gzip: bool
 
 
-def _asset(request: Request) -> Answer:
+def _asset(request: Request) -> Response:
     from devherd.exporter.status_page.page import asset  # noqa: PLC0415 - as in `_status_pages`
 
     return asset(request)
 
 
-def _unpacked(answer: Answer) -> Answer:
+def _unpacked(answer: Response) -> Response:
     headers = {name: answer.headers[name] for name in answer.headers if name != "Content-Encoding"}
     return replace(answer, body=zlib.decompress(answer.body, _GZIP), headers=headers)
 
@@ -264,13 +264,13 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _verdict(reasons: Iterable[str]) -> Answer:
+def _verdict(reasons: Iterable[str]) -> Response:
     lines = "".join(f"{reason}\n" for reason in reasons)
     return _text(HTTPStatus.SERVICE_UNAVAILABLE, lines) if lines else _text(HTTPStatus.OK, "ok\n")
 
 
-def _text(status: HTTPStatus, body: str) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", body.encode())
+def _text(status: HTTPStatus, body: str) -> Response:
+    return Response(status, "text/plain; charset=utf-8", body.encode())
 
 
 def prefers_openmetrics(accept: str) -> bool:

@@ -10,7 +10,7 @@ from devherd._native import vendors
 from devherd.config.sections import DeviceMetrics
 from devherd.exporter import declarations
 from devherd.exporter.exposition import Family
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import HEALTHY, UNHEALTHY, ids_of
@@ -33,7 +33,7 @@ _healthy, _info, _reason, _warning, _held_elsewhere, _open_processes = (
 Value = TypeVar("Value")
 
 
-class Shown:
+class PlainDevice:
     """A device as plain values: a message would keep the memory of the whole file that it was read from."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Shown:
             self.warnings = "".join([_warning((*each, word), 1) for each in series for word in device.warnings])
 
 
-Resources = Sequence[tuple[str, Sequence[Shown]]]
+Resources = Sequence[tuple[str, Sequence[PlainDevice]]]
 """The devices by the name of their resource."""
 
 
@@ -72,9 +72,9 @@ class Kept:
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, object]] = {}
-        self._shown: dict[tuple[str, str, DeviceMetrics], dict[bytes, Shown]] = {}
+        self._shown: dict[tuple[str, str, DeviceMetrics], dict[bytes, PlainDevice]] = {}
 
-    def of(self, name: str, herd: Herd, more: object, make: Callable[[], Value]) -> Value:
+    def of(self, name: str, herd: InstanceState, more: object, make: Callable[[], Value]) -> Value:
         """What was made last if the resources have the same version and `more` is equal; otherwise what `make` makes.
 
         `more` is whatever else it is made from.
@@ -85,11 +85,11 @@ class Kept:
             made = self._made[name] = made_from, make()
         return cast("Value", made[1])
 
-    def resources(self, herd: Herd, of_devices: DeviceMetrics) -> Resources:
+    def resources(self, herd: InstanceState, of_devices: DeviceMetrics) -> Resources:
         """The devices of all resources, with the lines that this setting has of them."""
         return self.of("resources", herd, of_devices, lambda: self._resources(herd, of_devices))
 
-    def _resources(self, herd: Herd, of_devices: DeviceMetrics) -> Resources:
+    def _resources(self, herd: InstanceState, of_devices: DeviceMetrics) -> Resources:
         before, self._shown = self._shown, {}
         found = []
         for resource in herd.resources:
@@ -98,14 +98,17 @@ class Kept:
             devices = []
             for device in resource.devices:
                 content = device.SerializeToString()
-                shown = made[content] = known.get(content) or Shown(*place, device)
+                shown = made[content] = known.get(content) or PlainDevice(*place, device)
                 devices.append(shown)
             found.append((resource.name, devices))
         return found
 
 
 def device_families(
-    herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "physical", kept: Kept | None = None
+    herd: InstanceState,
+    allocations: Allocations | None,
+    of_devices: DeviceMetrics = "physical",
+    kept: Kept | None = None,
 ) -> Iterator[Family]:
     """Number of devices by resource, and the series of single devices that `of_devices` selects."""
     kept = kept or Kept()
@@ -159,7 +162,7 @@ def facts(resources: Resources) -> Sequence[Family]:
     )
 
 
-def missing(herd: Herd) -> Family:
+def missing(herd: InstanceState) -> Family:
     """The lost devices, also those that the kubelet's lists have no more."""
     family = declarations.DEVICE_MISSING.family()
     for one in herd.lost:
@@ -181,7 +184,7 @@ Standing = Mapping[DeviceKey, Sequence[tuple[str, str, str]]]
 """Source, reason and action of each finding that counts, sorted, by device."""
 
 
-def _standing(herd: Herd) -> Standing:
+def _standing(herd: InstanceState) -> Standing:
     return {
         (verdict.vendor, verdict.card, verdict.device): sorted(
             {

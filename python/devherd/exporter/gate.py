@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from devherd.config.web import Web
-from devherd.exporter.server import Answer, Handler, Request, bare
+from devherd.exporter.server import Handler, Request, Response, bare
 
 MOST_REMEMBERED = 100
 _LONGEST_PASSWORD = 72
@@ -93,14 +93,14 @@ class Gate:
         self._web = web
         self._passwords = Passwords(web.users)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Response:
         """The answer to a request, or the refusal of this client."""
         is_open = request.client.is_local or request.path in OPEN_TO_ALL
         refusal = None if is_open else await self._refusal(request)
         answer = refusal or await self._handler(request)
         return replace(answer, headers={**answer.headers, **self._web.headers})
 
-    async def _refusal(self, request: Request) -> Answer | None:
+    async def _refusal(self, request: Request) -> Response | None:
         tls = self._web.tls
         if tls is not None and tls.client_auth_type != "NoClientCert":
             shown = request.client.certificate
@@ -124,5 +124,5 @@ def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield name
 
 
-def _text(status: HTTPStatus, body: str) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", body.encode())
+def _text(status: HTTPStatus, body: str) -> Response:
+    return Response(status, "text/plain; charset=utf-8", body.encode())

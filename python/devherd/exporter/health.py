@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator
 
-from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, Herd
+from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, InstanceState
 from devherd.waits import USUAL_WAITS
 
 NO_SIGN_OF_LIFE = f"no heartbeat for more than {USUAL_WAITS.silence:.0f} s"
 
 
-def reasons_not_alive(herd: Herd) -> Iterator[str]:
+def reasons_not_alive(herd: InstanceState) -> Iterator[str]:
     """Yield a reason if the supervisor is gone or hangs, and one if the scanner does not run or hangs."""
     if not herd.supervisor_pid:
         yield "supervisor: children.pb is missing"
@@ -26,7 +26,7 @@ def reasons_not_alive(herd: Herd) -> Iterator[str]:
         yield f"scanner: {NO_SIGN_OF_LIFE}"
 
 
-def reasons_not_ready(herd: Herd) -> Iterator[str]:
+def reasons_not_ready(herd: InstanceState) -> Iterator[str]:
     """Yield a reason for each resource that is not registered with the kubelet, or one if no scan has finished."""
     if herd.scan is None and not herd.resources:
         yield "scanner: no scan has finished yet"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from devherd.backoff import Backoff
 from devherd.exporter.encryption import Encryption
-from devherd.exporter.server import HEAD_BYTES, Connections, Handler
+from devherd.exporter.server import HEAD_BYTES, Handler, HttpConnections
 from devherd.log import Once
 from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
@@ -129,7 +129,7 @@ class Listener:
     """Serves HTTP on its addresses, initially none. TCP is encrypted if TLS is configured."""
 
     def __init__(self, handler: Handler, encryption: Encryption) -> None:
-        self._connections = Connections(handler, encryption)
+        self._connections = HttpConnections(handler, encryption)
         self._encryption = encryption
         self._addresses: list[str] = []
         self._to_bind: list[_Unbound] = []

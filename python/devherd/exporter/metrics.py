@@ -29,7 +29,7 @@ from devherd.exporter import declarations
 from devherd.exporter.declarations import Observed
 from devherd.exporter.device_series import Kept, Resources, device_families
 from devherd.exporter.exposition import Family, Lines, Writer, line_of, only, sample_name
-from devherd.instance.read import RUNNING, SUPERVISOR, Herd
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
 from devherd.inventory import Allocations
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
@@ -40,7 +40,9 @@ _METRICS = sorted((*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER), key=lambda each: eac
 Labels = tuple[str, ...]
 
 
-def counter_families(herd: Herd, of_devices: DeviceMetrics = "physical", kept: Kept | None = None) -> Iterator[Family]:
+def counter_families(
+    herd: InstanceState, of_devices: DeviceMetrics = "physical", kept: Kept | None = None
+) -> Iterator[Family]:
     """The families of counters and histograms, sorted by name.
 
     Counters of known resources and devices start at 0: rate() misses the first event of a counter that first appears
@@ -173,7 +175,7 @@ class Scrapes:
 
     def page(
         self,
-        herd: Herd,
+        herd: InstanceState,
         allocations: Allocations | None,
         of_devices: DeviceMetrics,
         *,
@@ -195,7 +197,7 @@ class Scrapes:
 
 
 def families(
-    herd: Herd,
+    herd: InstanceState,
     allocations: Allocations | None,
     heartbeats: Heartbeats,
     *,
@@ -224,7 +226,7 @@ def build_info() -> Family:
     return family
 
 
-def configuration(herd: Herd) -> Iterator[Family]:
+def configuration(herd: InstanceState) -> Iterator[Family]:
     """State of the configuration and its reloads; no series without a supervisor."""
     if herd.supervisor_pid:
         for kind, value in (
@@ -239,7 +241,7 @@ def configuration(herd: Herd) -> Iterator[Family]:
             yield family
 
 
-def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
+def scan_gauges(herd: InstanceState, scans: Family | None) -> Iterator[Family]:
     """Time, period and problems of the last scan. `scans` is the counter family with the scanned vendors as labels."""
     problems, listed, last, period = (
         kind.family()
@@ -271,7 +273,7 @@ def _first(places: Iterable[tuple[str, str, str]]) -> Sequence[tuple[str, str, s
     return sorted(set(places))[:MOST_SCAN_PROBLEMS]
 
 
-def source_gauges(herd: Herd) -> Iterator[Family]:
+def source_gauges(herd: InstanceState) -> Iterator[Family]:
     """State and last report of each source of health findings."""
     up, last = declarations.SOURCE_UP.family(), declarations.SOURCE_LAST_REPORT.family()
     for source in herd.sources:
@@ -281,7 +283,7 @@ def source_gauges(herd: Herd) -> Iterator[Family]:
     yield from (up, last)
 
 
-def registration_gauges(herd: Herd, *, kubelet_listens: bool) -> Iterator[Family]:
+def registration_gauges(herd: InstanceState, *, kubelet_listens: bool) -> Iterator[Family]:
     """Registration, its state and the open streams of each resource."""
     registered, states, streams = (
         kind.family() for kind in (declarations.REGISTERED, declarations.REGISTRATION_STATE, declarations.STREAMS)
@@ -299,7 +301,7 @@ def registration_gauges(herd: Herd, *, kubelet_listens: bool) -> Iterator[Family
 REGISTRATION_STATES = ("registered", "kubelet-away", "not-accepted", "child-down")
 
 
-def registration_state(herd: Herd, resource_name: str, *, kubelet_listens: bool) -> str:
+def registration_state(herd: InstanceState, resource_name: str, *, kubelet_listens: bool) -> str:
     """The member of REGISTRATION_STATES that applies to a resource."""
     if herd.registration(resource_name).registered:
         return "registered"
@@ -309,7 +311,7 @@ def registration_state(herd: Herd, resource_name: str, *, kubelet_listens: bool)
     return "not-accepted" if kubelet_listens else "kubelet-away"
 
 
-def child_metrics(herd: Herd, heartbeats: Heartbeats) -> Iterator[Family]:
+def child_metrics(herd: InstanceState, heartbeats: Heartbeats) -> Iterator[Family]:
     """State, last heartbeat and restarts by cause of each child."""
     up, beats, restarts = (
         kind.family()
@@ -344,7 +346,7 @@ class Usage:
     """0 if unknown: Linux before 6.2 does not report it."""
 
 
-def process_families(herd: Herd) -> Iterator[ProcessFamily]:
+def process_families(herd: InstanceState) -> Iterator[ProcessFamily]:
     """Usage of the supervisor and of each running child, by name, and of the exporter as `process_*`."""
     booted = _booted_timestamp_seconds()
     yield from _of_exporter(usage_of_process("self"), booted)

@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """One response."""
 
     status: HTTPStatus
@@ -55,7 +55,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class RequestError(Exception):
@@ -111,7 +111,7 @@ def parse(head: bytes) -> Request:
     return Request(method, unquote(path) or "/", query, headers, keeps_alive)
 
 
-def encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
+def encoded(answer: Response, method: str, *, keeps_alive: bool) -> bytes:
     """The bytes of an answer; without a body for HEAD, and without headers that describe one for status 304."""
     of_the_body = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
     headers = {
@@ -128,9 +128,9 @@ def encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
     return head if method == "HEAD" else head + answer.body
 
 
-def bare(status: HTTPStatus) -> Answer:
+def bare(status: HTTPStatus) -> Response:
     """An answer that consists of its status."""
-    return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
+    return Response(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
 
 
 log = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ class Connection:
             self.unread = 0
 
 
-class Connections:
+class HttpConnections:
     """The open connections of all listening sockets."""
 
     def __init__(self, handler: Handler, encryption: Encryption | None = None) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.exporter import exposition
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.exporter.metrics import build_info
-from devherd.exporter.server import Answer, Request
+from devherd.exporter.server import Request, Response
 from devherd.kubelet.registration import knock
 from devherd.settings import UNIX
 from devherd.text import duration
@@ -29,7 +29,7 @@ _TEND_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
+def serve(config: ResolvedConfig, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
     """Serve on the configuration's addresses until the process is killed. `why` is the reason for the wait.
 
     A Unix socket that the running instance serves is left to it.
@@ -40,8 +40,8 @@ def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: b
     asyncio.run(_serve(config, why, announce, is_ready=is_ready))
 
 
-async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
-    async def answer(request: Request) -> Answer:
+async def _serve(config: ResolvedConfig, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
+    async def answer(request: Request) -> Response:
         return standing_by(request.path, why, is_ready=is_ready)
 
     gate, encryption = Gate(answer), Encryption()
@@ -67,12 +67,12 @@ def _is_served(address: str) -> bool:
     return address.startswith(UNIX) and knock(Path(address.removeprefix(UNIX))) is None
 
 
-def standing_by(path: str, why: str, *, is_ready: bool = True) -> Answer:
+def standing_by(path: str, why: str, *, is_ready: bool = True) -> Response:
     """The answer to a request for a path."""
     state = f"standing by: {why}\n" if is_ready else f"not ready to take over: the rehearsal is not done; {why}\n"
     if path == "/metrics":
         writer = exposition.Writer(as_openmetrics=False)
-        return Answer(HTTPStatus.OK, writer.content_type, writer.page([build_info()]))
+        return Response(HTTPStatus.OK, writer.content_type, writer.page([build_info()]))
     if path == "/healthz":
         return _text(HTTPStatus.OK, "ok\n")
     if path == "/readyz" and is_ready:
@@ -80,5 +80,5 @@ def standing_by(path: str, why: str, *, is_ready: bool = True) -> Answer:
     return _text(HTTPStatus.SERVICE_UNAVAILABLE, state)
 
 
-def _text(status: HTTPStatus, body: str) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", body.encode(), {"Cache-Control": "no-store"})
+def _text(status: HTTPStatus, body: str) -> Response:
+    return Response(status, "text/plain; charset=utf-8", body.encode(), {"Cache-Control": "no-store"})

@@ -35,7 +35,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DeviceEvent:
     """An event of a device."""
 
     key: DeviceKey
@@ -73,7 +73,7 @@ class Seen:
     """By source: what is wrong with its reports, which count all the same."""
     looks: dict[str, float] = field(default_factory=dict)
     """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""
-    events: list[Event] = field(default_factory=list)
+    events: list[DeviceEvent] = field(default_factory=list)
     stated: list[tuple[DeviceKey, Statement, float]] = field(default_factory=list)
     last_at: dict[tuple[DeviceKey, "Finding"], float] = field(default_factory=dict)
     """CLOCK_MONOTONIC second of the latest counted event, where its source knows it."""
@@ -84,7 +84,7 @@ class Seen:
 
     def happened(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int = 1) -> None:
         """Add an event of that CLOCK_MONOTONIC second."""
-        self.events.append(Event(key, finding, monotonic, times))
+        self.events.append(DeviceEvent(key, finding, monotonic, times))
 
     def evident(self, key: DeviceKey, evidence: str, monotonic: float) -> None:
         """Add evidence: it ends the events of the device that were raised before that second and that it clears."""

@@ -27,7 +27,7 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 _LISTENS = frozenset({0, errno.EPROTOTYPE})
 
 
-class NotSeenError(Exception):
+class DaemonNotSeenError(Exception):
     """The state of the daemon is unknown: its socket cannot be examined."""
 
 
@@ -42,7 +42,7 @@ def take_in_mps(
     for resource_name, keys in shared.items():
         try:
             finding = look_at_mps(host_root, mps_root, resource_name)
-        except NotSeenError as error:
+        except DaemonNotSeenError as error:
             for key in keys:
                 seen.not_looked.setdefault(key, {})[MPS] = str(error)
             problems.append(spool_pb2.Problem(vendor="nvidia", path=resource_name, error=str(error)))
@@ -66,7 +66,7 @@ def look_at_mps(host_root: Path, mps_root: str, resource_name: str) -> Finding |
     elif error == errno.ECONNREFUSED:
         value, what = "nobody listens", "NVIDIA's MPS control daemon is dead"
     else:
-        raise NotSeenError(f"{pipe / 'control'}: {os.strerror(error)}")
+        raise DaemonNotSeenError(f"{pipe / 'control'}: {os.strerror(error)}")
     return Finding(
         source=MPS,
         reason=MPS_DAEMON,

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from devherd.importers.imported import LABELS, LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags
+from devherd.importers.imported import LABELS, LOG_FLAGS, LOG_REASON, LOG_SWITCHES, GivenSettings, Imported, flags
 from devherd.importers.manifest import section
-from devherd.importers.plugin import Chart, File, Invocation, Plugin
+from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin
 
 _FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_FLAGS
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {"-pulse": "health is always polled, each `health.poll`"}
@@ -28,7 +28,9 @@ _XILINX_REASONS = {"-log-level": LOG_REASON} | dict.fromkeys(("VirtualDev", "Vir
 
 def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
     imported = Imported("amd")
-    given = Given({f"-{name}": each[-1] for name, each in flags(invocation.flag_words, LOG_SWITCHES, _FLAGS).items()})
+    given = GivenSettings(
+        {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, LOG_SWITCHES, _FLAGS).items()}
+    )
     options = {}
     if (naming := given.take("-resource_naming_strategy", "single")) != "single":
         options["naming"] = naming
@@ -81,7 +83,7 @@ def _is_operator_values(content: Mapping[str, Any]) -> bool:
     return "spec" in section(content, "deviceConfig") or {"kmm", "installdefaultNFDRule"} <= content.keys()
 
 
-def _started_by_operator(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def _started_by_operator(values: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """What the operator starts for the DeviceConfig that its chart makes."""
     for part in _started_for(section(values, "deviceConfig")):
         notes = []
@@ -98,7 +100,7 @@ def _is_values(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & _OF_THE_CHART) and content.keys() <= _OF_THE_CHART | _OF_KUBERNETES
 
 
-def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     notes = []
     if section(values, "labeller").get("enabled"):
         notes.append(f"labeller is left out: {LABELS}")
@@ -124,7 +126,7 @@ def _translate_xilinx(invocation: Invocation, file: Mapping[str, Any] | None, *,
     imported = Imported("xilinx")
     words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, (), {"log-level"}).items()}
     variables = {name: value for name, value in invocation.variables().items() if name in _XILINX_VARIABLES}
-    given = Given({**words, **variables})
+    given = GivenSettings({**words, **variables})
     options = {}
     # The plugin ignores case, and reads any other text as its default.
     if given.take("U30NameConvention", "").lower() == "exactname":

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from devherd.errors import UsageError
-from devherd.importers.imported import Given, Imported, flags, without_file
+from devherd.importers.imported import GivenSettings, Imported, flags, without_file
 from devherd.importers.plugin import Invocation, Plugin
 
 _FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
@@ -30,13 +30,13 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     if "config" in given and file is None:
         if "device" not in given:
             raise without_file("generic", content["config"])
-        imported = _from_settings(Given(content), invocation.version)
+        imported = _from_settings(GivenSettings(content), invocation.version)
         imported.note(f"--config {content['config']} is not read: import it in one stream with these flags")
         return imported
-    return _from_settings(Given(content), invocation.version)
+    return _from_settings(GivenSettings(content), invocation.version)
 
 
-def _from_settings(given: Given, version: tuple[int, ...] | None) -> Imported:
+def _from_settings(given: GivenSettings, version: tuple[int, ...] | None) -> Imported:
     imported = Imported("generic")
     given.take("config")
     domain = given.take("domain")

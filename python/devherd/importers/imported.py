@@ -64,14 +64,14 @@ class Imported:
             self.note(f"{', '.join(those)} {'is' if len(those) == 1 else 'are'} left out: {reason}")
 
 
-class Given:
+class GivenSettings:
     """A mapping of settings, and its sections. `left` names settings in full, for example `flags.gfd.oneshot`."""
 
     def __init__(self, content: Mapping[str, Any], prefix: str = "") -> None:
         self._content = content
         self._prefix = prefix
         self._taken: set[str] = set()
-        self._sections: dict[str, Given] = {}
+        self._sections: dict[str, GivenSettings] = {}
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value, which then counts as translated; null counts as absent."""
@@ -79,13 +79,13 @@ class Given:
         value = self._content.get(key)
         return default if value is None else value
 
-    def section(self, key: str) -> "Given":
+    def section(self, key: str) -> "GivenSettings":
         """A mapping inside it, empty if absent. Raises UsageError for another kind of value."""
         if key not in self._sections:
             content = self.take(key, {})
             if not isinstance(content, Mapping):
                 raise not_keys(f"{self._prefix}{key}", content)
-            self._sections[key] = Given(content, f"{self._prefix}{key}.")
+            self._sections[key] = GivenSettings(content, f"{self._prefix}{key}.")
         return self._sections[key]
 
     def items(self, key: str) -> list[Any]:

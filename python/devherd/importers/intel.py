@@ -6,9 +6,18 @@ The chart is `charts/gpu-device-plugin` of intel/helm-charts.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from devherd.importers.imported import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags, number, truth
+from devherd.importers.imported import (
+    LOG_FLAGS,
+    LOG_REASON,
+    LOG_SWITCHES,
+    GivenSettings,
+    Imported,
+    flags,
+    number,
+    truth,
+)
 from devherd.importers.manifest import section
-from devherd.importers.plugin import Chart, File, Invocation, Plugin
+from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin
 
 _HEALTH = "health is read from sysfs, without a sidecar; temperature limits are the card's own"
 _ANNOTATION = (
@@ -87,7 +96,7 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
     return imported
 
 
-def _monitoring(invocation: Invocation, given: Given, imported: Imported) -> str | None:
+def _monitoring(invocation: Invocation, given: GivenSettings, imported: Imported) -> str | None:
     """The kind of monitoring resources; without a flag, the release decides."""
     mode: str | None = given.take("-monitoring-mode")
     if not truth(given.take("-enable-monitoring", "false"), "-enable-monitoring"):
@@ -105,17 +114,17 @@ def _monitoring(invocation: Invocation, given: Given, imported: Imported) -> str
     return "split" if invocation.version < _SPLIT_BEFORE else "single"
 
 
-def _given(invocation: Invocation, switches: frozenset[str], known: frozenset[str]) -> Given:
+def _given(invocation: Invocation, switches: frozenset[str], known: frozenset[str]) -> GivenSettings:
     """Flags with their last value, as in Go, and NODE_NAME, the variable of a flag."""
     given = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, switches, known).items()}
     variables = {name: name for name in ("NODE_NAME",) if name in invocation.environment and "mode" in known}
-    return Given(given | variables)
+    return GivenSettings(given | variables)
 
 
-def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | File]]:
+def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]:
     """How Intel's operator starts a plugin for an object: with a flag for each key of its `spec`."""
 
-    def start(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
+    def start(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
         spec = item.get("spec") or {}
         words = [
             f"-{flag}={str(spec[key]).lower() if isinstance(spec[key], bool) else spec[key]}"
@@ -150,7 +159,7 @@ def _is_values(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & ours) and content.keys() <= ours | _OF_THE_CHART
 
 
-def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """What the operator starts for the chart's object; the chart's default is monitoring on."""
     spec = {"enableMonitoring": True} | {key: values[key] for key in values if key in _AS_IN_THE_OBJECT | {"logLevel"}}
     if tag := section(values, "image").get("tag"):

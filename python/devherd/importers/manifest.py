@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from devherd.importers.plugin import File, Invocation, without_shell
+from devherd.importers.plugin import ConfigFile, Invocation, without_shell
 
 
 def is_manifest(document: Any) -> bool:
@@ -27,13 +27,13 @@ def kind_of(item: Mapping[str, Any]) -> str:
     return f"{str(item['apiVersion']).partition('/')[0]}/{item['kind']}"
 
 
-def parts(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def parts(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """The containers and the files of an object."""
     if item["kind"] == "ConfigMap":
         for key, text in _dict(item.get("data")).items():
             content = _content(text)
             if content is not None:
-                yield File(content, str(key))
+                yield ConfigFile(content, str(key))
     spec = _dict(item.get("spec"))
     pod = _dict(_dict(spec.get("template")).get("spec")) or spec
     workload = str(_dict(item.get("metadata")).get("name", ""))

@@ -7,8 +7,8 @@ from typing import Any
 
 from devherd.errors import UsageError
 from devherd.importers import nvidia_operator
-from devherd.importers.imported import LABELS, Given, Imported, flags, number, truth
-from devherd.importers.nvidia_file import Resources, Sharing, read, rules, unknown, without_ignored
+from devherd.importers.imported import LABELS, GivenSettings, Imported, flags, number, truth
+from devherd.importers.nvidia_file import Resources, SharingSection, read, rules, unknown, without_ignored
 from devherd.importers.plugin import Chart, Invocation, Plugin
 from devherd.reasons.xids import OF_PLUGIN_IGNORED
 
@@ -100,7 +100,7 @@ def _numbers(values: Sequence[str], name: str) -> list[int | str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PluginOption:
     """One option: its path of keys in the file, its variables, and how its text is read."""
 
     path: tuple[str, ...]
@@ -119,12 +119,12 @@ class Option:
         place[self.path[-1]] = self.read(values, name)
 
 
-def _flag(key: str, *variables: str, read: _Read = _text) -> Option:
-    return Option(("flags", key), variables, read)
+def _flag(key: str, *variables: str, read: _Read = _text) -> PluginOption:
+    return PluginOption(("flags", key), variables, read)
 
 
-def _plugin(key: str, *variables: str, read: _Read = _text) -> Option:
-    return Option(("flags", "plugin", key), variables, read)
+def _plugin(key: str, *variables: str, read: _Read = _text) -> PluginOption:
+    return PluginOption(("flags", "plugin", key), variables, read)
 
 
 OPTIONS = {
@@ -144,8 +144,8 @@ OPTIONS = {
     "nvidia-cdi-hook-path": _plugin("nvidiaCTKPath", "NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
     "driver-root-ctr-path": _plugin("containerDriverRoot", "DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
     "shared-devices-allocation-policy": _plugin("sharedDevicesAllocationPolicy", "SHARED_DEVICES_ALLOCATION_POLICY"),
-    "imex-channel-ids": Option(("imex", "channelIDs"), ("IMEX_CHANNEL_IDS",), _numbers),
-    "imex-required": Option(("imex", "required"), ("IMEX_REQUIRED",), _switch),
+    "imex-channel-ids": PluginOption(("imex", "channelIDs"), ("IMEX_CHANNEL_IDS",), _numbers),
+    "imex-required": PluginOption(("imex", "required"), ("IMEX_REQUIRED",), _switch),
 }
 """Options by flag; `_WITHOUT_COUNTERPART` has the others."""
 SWITCHES = frozenset(name for name, option in OPTIONS.items() if option.read is _switch)
@@ -222,7 +222,7 @@ def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ig
     Raises UsageError for another version.
     """
     imported = Imported("nvidia")
-    given = Given(content)
+    given = GivenSettings(content)
     if (version := given.take("version", "")) not in ("", "v1"):
         raise UsageError(f"version {version} is not known", "the plugin knows v1 only", "write `version: v1`")
     settings = given.section("flags")
@@ -234,7 +234,7 @@ def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ig
     if any(imex.values()):
         options["imex"] = imex
     resources = read(Resources, "resources", given.take("resources", {}))
-    sharing = read(Sharing, "sharing", given.take("sharing", {}))
+    sharing = read(SharingSection, "sharing", given.take("sharing", {}))
     left = [*given.left(), *unknown(resources, "resources"), *unknown(sharing, "sharing")]
     if not with_ignored:
         resources, sharing = without_ignored(resources, sharing, imported)
@@ -250,7 +250,7 @@ def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ig
     return imported
 
 
-def _translated(given: Given, keys: Mapping[str, str]) -> dict[str, Any]:
+def _translated(given: GivenSettings, keys: Mapping[str, str]) -> dict[str, Any]:
     values = {ours: given.take(theirs) for theirs, ours in keys.items()}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -20,27 +20,27 @@ _DAEMON = (
 )
 
 
-class Part(BaseModel):
+class FilePart(BaseModel):
     """A section or a part of one. Unknown keys are kept for the report; the plugin ignores them."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Named(Part):
+class NamedPattern(FilePart):
     """A pattern of products or MIG profiles, and their resource name."""
 
     pattern: str
     name: str
 
 
-class Resources(Part):
+class Resources(FilePart):
     """The section `resources`."""
 
-    gpus: list[Named] = []
-    mig: list[Named] = []
+    gpus: list[NamedPattern] = []
+    mig: list[NamedPattern] = []
 
 
-class Shared(Part):
+class Shared(FilePart):
     """One shared resource. `devices`: all, the first N, or a list of indices (`0`, `0:1` for MIG) and UUIDs."""
 
     name: str
@@ -49,7 +49,7 @@ class Shared(Part):
     replicas: int = Field(ge=2)
 
 
-class Strategy(Part):
+class Strategy(FilePart):
     """The resources that are shared in one way."""
 
     rename_by_default: bool = Field(False, alias="renameByDefault")
@@ -57,14 +57,14 @@ class Strategy(Part):
     resources: list[Shared] = []
 
 
-class Sharing(Part):
+class SharingSection(FilePart):
     """The section `sharing`."""
 
     time_slicing: Strategy | None = Field(None, alias="timeSlicing")
     mps: Strategy | None = None
 
 
-Section = TypeVar("Section", bound=Part)
+Section = TypeVar("Section", bound=FilePart)
 
 
 def read(kind: type[Section], name: str, content: Any) -> Section:
@@ -78,18 +78,20 @@ def read(kind: type[Section], name: str, content: Any) -> Section:
         raise UsageError(f"bad value of {key_path((name, *first.location))}", first.what, first.cure) from error
 
 
-def unknown(part: Part, name: str) -> Iterator[str]:
+def unknown(part: FilePart, name: str) -> Iterator[str]:
     """The full names of the keys that the plugin does not know."""
     for key in part.model_extra or {}:
         yield f"{name}.{key}"
     for key, field in type(part).model_fields.items():
         value = getattr(part, key)
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, Part):
+            if isinstance(each, FilePart):
                 yield from unknown(each, f"{name}.{field.alias or key}")
 
 
-def without_ignored(resources: Resources, sharing: Sharing, imported: Imported) -> tuple[Resources, Sharing]:
+def without_ignored(
+    resources: Resources, sharing: SharingSection, imported: Imported
+) -> tuple[Resources, SharingSection]:
     """Both sections without what the plugin ignores (its `DisableResourceNamingInConfig`); a note for each loss."""
     for key in ("gpus", "mig"):
         if getattr(resources, key):
@@ -114,7 +116,7 @@ def _without_names(strategy: Strategy | None, name: str, imported: Imported) -> 
     return strategy.model_copy(update={"resources": plain})
 
 
-def rules(resources: Resources, sharing: Sharing, imported: Imported) -> list[_Rule]:
+def rules(resources: Resources, sharing: SharingSection, imported: Imported) -> list[_Rule]:
     """The rules in the order of evaluation: shared devices before the rest of their resource."""
     naming = list(_naming(resources))
     strategy, section = _strategy(sharing, imported)
@@ -139,7 +141,7 @@ def _naming(resources: Resources) -> Iterator[_Rule]:
             yield {"match": match, "name": _full(entry.name)}
 
 
-def _strategy(sharing: Sharing, imported: Imported) -> tuple[str, Strategy]:
+def _strategy(sharing: SharingSection, imported: Imported) -> tuple[str, Strategy]:
     """The name and section of the strategy in use: MPS if it shares any resource, as in the plugin."""
     if sharing.mps and sharing.mps.resources:
         if sharing.time_slicing and sharing.time_slicing.resources:

@@ -8,9 +8,9 @@ import yaml
 from devherd.config import yaml_file
 from devherd.config.yaml_file import fault_of
 from devherd.errors import UsageError
-from devherd.importers.imported import LABELS, Given, listed, not_keys
+from devherd.importers.imported import LABELS, GivenSettings, listed, not_keys
 from devherd.importers.manifest import section
-from devherd.importers.plugin import File, Invocation
+from devherd.importers.plugin import ConfigFile, Invocation
 
 _VARIABLES = {
     "migStrategy": "MIG_STRATEGY",
@@ -53,9 +53,9 @@ def is_chart_values(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & ours) and content.keys() <= ours | _OF_KUBERNETES
 
 
-def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """The container that the plugin's chart creates, and the files of its ConfigMap."""
-    given = Given(content)
+    given = GivenSettings(content)
     environment: dict[str, str | None] = {
         variable: text(value) for key, variable in _VARIABLES.items() if (value := given.take(key)) is not None
     }
@@ -80,7 +80,7 @@ def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]
     yield from files
 
 
-def files_of(key: str, configurations: Any) -> Iterator[File]:
+def files_of(key: str, configurations: Any) -> Iterator[ConfigFile]:
     """The files of a mapping of configurations by name, which the values have at `key`.
 
     Raises UsageError for one that is not a mapping.
@@ -93,7 +93,7 @@ def files_of(key: str, configurations: Any) -> Iterator[File]:
         content = _parsed(f"{key}.{name}", written) if isinstance(written, str) else written
         if not isinstance(content, Mapping):
             raise not_keys(f"{key}.{name}", content)
-        yield File(content, str(name))
+        yield ConfigFile(content, str(name))
 
 
 def _parsed(key: str, written: str) -> Any:
@@ -116,12 +116,12 @@ def is_operator_values(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & _OWN_SECTIONS or section(content, "devicePlugin").keys() - {"enabled"})
 
 
-def from_policy(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def from_policy(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """The container that the operator creates for a ClusterPolicy."""
     yield from from_operator_values(section(item, "spec"))
 
 
-def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
     """The container that the operator creates, and the files of the ConfigMap that its chart creates.
 
     The chart's values and a ClusterPolicy have the same keys, except `devicePlugin.config.data`.

@@ -86,7 +86,7 @@ def without_shell(words: Sequence[str]) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ConfigFile:
     """The content of a configuration file, and its name: the key in its ConfigMap."""
 
     content: Mapping[str, Any]
@@ -100,7 +100,7 @@ class Chart:
     name: str
     has_values: Callable[[Mapping[str, Any]], bool]
     """Whether a mapping is a values file of this chart."""
-    started: Callable[[Mapping[str, Any]], Iterator[Invocation | File]]
+    started: Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]
     """What the chart starts with these values."""
 
 
@@ -128,7 +128,7 @@ class Plugin:
     """The environment variables that the plugin reads."""
     is_file: Callable[[Mapping[str, Any]], bool] = lambda _: False
     """Whether a mapping is a configuration file of the plugin."""
-    kinds: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Invocation | File]]] = field(default_factory=dict)
+    kinds: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]] = field(default_factory=dict)
     """How the plugin's operator starts it for a custom resource, by `group/Kind`."""
     charts: tuple[Chart, ...] = ()
     """If several charts fit the same values, the first is used."""

@@ -10,7 +10,7 @@ from devherd.importers.imported import (
     LOG_FLAGS,
     LOG_REASON,
     LOG_SWITCHES,
-    Given,
+    GivenSettings,
     Imported,
     flags,
     not_keys,
@@ -57,7 +57,7 @@ _SRIOV_REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
 def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
     imported = Imported("rdma-shared")
     words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, _SWITCHES, _SHARED_FLAGS).items()}
-    given, content = Given(words), Given(file or {})
+    given, content = GivenSettings(words), GivenSettings(file or {})
     path = given.take("-config-file", "/k8s-rdma-shared-dev-plugin/config.json")
     if file is None:
         raise without_file("rdma-shared", path)
@@ -73,7 +73,7 @@ def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *,
 def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         raise not_keys(f"configList[{number}]", entry)
-    given = Given(entry, f"configList[{number}].")
+    given = GivenSettings(entry, f"configList[{number}].")
     chosen = given.section("selectors")
     selectors = {ours: chosen.take(theirs) for theirs, ours in _SELECTORS.items()}
     if devices := given.take("devices"):
@@ -108,7 +108,7 @@ class _Functions:
         return self.numbers & other.numbers
 
 
-def matches(chosen: Given) -> Iterator[Match]:
+def matches(chosen: GivenSettings) -> Iterator[Match]:
     """The matches of the rules for one entry of `selectors`; keys not translated are left in `chosen`.
 
     Raises UsageError.
@@ -163,7 +163,7 @@ def _numbers(text: str, numbers: str) -> Iterator[int]:
 def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
     imported = Imported("sriov")
     found = flags(invocation.flag_words, LOG_SWITCHES | {"use-cdi"}, _SRIOV_FLAGS)
-    given, content = Given({f"-{name}": each[-1] for name, each in found.items()}), Given(file or {})
+    given, content = GivenSettings({f"-{name}": each[-1] for name, each in found.items()}), GivenSettings(file or {})
     prefix = given.take("-resource-prefix", "intel.com")
     path = given.take("-config-file", "/etc/pcidp/config.json")
     if file is None:
@@ -183,7 +183,7 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
     """The rules for a resource; a device belongs to it if one of its selectors matches."""
     if not isinstance(entry, Mapping):
         raise not_keys(f"resourceList[{number}]", entry)
-    given = Given(entry, f"resourceList[{number}].")
+    given = GivenSettings(entry, f"resourceList[{number}].")
     name = f"{given.take('resourcePrefix') or prefix}/{given.take('resourceName', '')}"
     written = given.take("selectors") or {}
     selectors = written if isinstance(written, list) else [written]
@@ -199,7 +199,7 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
                 " it, with `physfn`, the PCI address of the physical function"
             )
         else:
-            chosen = Given(selector, f"resourceList[{number}].selectors[{place}].")
+            chosen = GivenSettings(selector, f"resourceList[{number}].selectors[{place}].")
             for match in matches(chosen):
                 yield {"match": match, "name": name}
             imported.note_left_out(chosen.left(), {}, "it has no counterpart")

@@ -16,7 +16,7 @@ from devherd.importers.generic import GENERIC
 from devherd.importers.imported import Imported
 from devherd.importers.intel import FPGA, GPU, INTELS_OPERATOR
 from devherd.importers.nvidia import NVIDIA
-from devherd.importers.plugin import Chart, File, Invocation, Plugin, split
+from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin, split
 from devherd.importers.rdma import RDMA_SHARED, SRIOV
 
 PLUGINS = {plugin.name: plugin for plugin in (NVIDIA, GENERIC, FPGA, GPU, RDMA_SHARED, SRIOV, XILINX, AMD)}
@@ -33,7 +33,7 @@ _NOT_READ = frozenset({"intel-device-plugins-operator", "network-operator", "sri
 """Charts of plugins and their operators whose values `config import` does not know."""
 _OTHERS_OF_INTEL = re.compile(r"intel-(dlb|dsa|iaa|npu|qat|sgx)-plugin")
 _RENDER = "render the chart: `helm template CHART --values FILE | devherd config import -`"
-_Part = Invocation | File
+_Part = Invocation | ConfigFile
 _Owned = tuple[Plugin, _Part]
 
 
@@ -74,7 +74,7 @@ def plugin_of(text: str) -> str:
 def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> Iterator[Imported]:
     """Every configuration of a plugin: one for each combination of invocation and file."""
     parts = [part for owner, part in owned if owner is plugin]
-    files: list[File | None] = [part for part in parts if isinstance(part, File)]
+    files: list[ConfigFile | None] = [part for part in parts if isinstance(part, ConfigFile)]
     invocations = [part for part in parts if isinstance(part, Invocation)]
     started = [each for place, each in enumerate(invocations) if each not in invocations[:place]] or [Invocation()]
     for invocation in started:
@@ -144,7 +144,7 @@ def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_
         return
     for plugin in [wanted] if wanted else PLUGINS.values():
         if plugin.is_file(content) or (wanted and not content):
-            yield plugin, File(content)
+            yield plugin, ConfigFile(content)
             return
         if chart := plugin.chart_of(content):
             yield from ((plugin, part) for part in chart.started(content))
@@ -157,7 +157,7 @@ def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_
         )
 
 
-def _of_file(file: File, wanted: Plugin | None) -> Iterator[_Owned]:
+def _of_file(file: ConfigFile, wanted: Plugin | None) -> Iterator[_Owned]:
     for plugin in [wanted] if wanted else PLUGINS.values():
         if plugin.is_file(file.content):
             yield plugin, file
@@ -228,7 +228,9 @@ def is_umbrella(content: Mapping[str, Any]) -> bool:
     return bool(content.keys() & (_READ.keys() | _NOT_READ))
 
 
-def umbrella_parts(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[tuple[Plugin, Invocation | File]]:
+def umbrella_parts(
+    content: Mapping[str, Any], wanted: Plugin | None
+) -> Iterator[tuple[Plugin, Invocation | ConfigFile]]:
     """What the subcharts start, each part with its plugin; invocations have notes on the sections left out.
 
     Raises UsageError if no section is read, and for a section whose keys its chart does not have.

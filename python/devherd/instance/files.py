@@ -6,13 +6,13 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.text import revision, version
 
 
-def instance_of(settings: Settings, config: Config, pid: int, started: float) -> spool_pb2.Instance:
+def instance_of(settings: Settings, config: ResolvedConfig, pid: int, started: float) -> spool_pb2.Instance:
     """The message about an instance that started at this Unix second with these settings and this configuration."""
     return spool_pb2.Instance(
         version=version(),

@@ -46,7 +46,7 @@ def second_instance(standby: spool_pb2.Standby | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegistrationState:
     """A resource's registration with the kubelet; `detail` is the reason if it is not registered."""
 
     registered: bool
@@ -64,7 +64,7 @@ class SourceTrouble:
 
 
 @dataclass(frozen=True)
-class Herd:
+class InstanceState:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
     resources: list[spool_pb2.Offer] = field(default_factory=list)
@@ -161,18 +161,18 @@ class Herd:
     def _verdict_of(self) -> Mapping[DeviceKey, health_pb2.Verdict]:
         return {(verdict.vendor, verdict.card, verdict.device): verdict for verdict in self.verdicts}
 
-    def registration(self, resource_name: str) -> Registration:
+    def registration(self, resource_name: str) -> RegistrationState:
         """The registration of a resource. The state file of a child that does not run is ignored."""
         child = self.child_of(resource_name)
         if self.children and (child is None or child.state != RUNNING):
-            return Registration(registered=False, detail=_why_not_running(child), streams=0)
+            return RegistrationState(registered=False, detail=_why_not_running(child), streams=0)
         if child and child.name in self.silent:
-            return Registration(registered=False, detail="its process gives no sign of life", streams=0)
+            return RegistrationState(registered=False, detail="its process gives no sign of life", streams=0)
         state = self.states.get(resource_name)
         if state is None:
-            return Registration(registered=False, detail="no status from its process yet", streams=0)
+            return RegistrationState(registered=False, detail="no status from its process yet", streams=0)
         detail = "" if state.registered else state.detail or "not registered yet"
-        return Registration(state.registered, detail, state.streams)
+        return RegistrationState(state.registered, detail, state.streams)
 
     def waiting(self, resources: Sequence[spool_pb2.Offer] | None = None) -> dict[str, list[str]]:
         """The names of resources that are not registered, by reason; of these resources, or of all."""
@@ -184,7 +184,7 @@ class Herd:
         return by_reason
 
 
-def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> Herd:
+def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> InstanceState:
     """Read the instance's files; those that cannot be parsed are skipped.
 
     Raises OSError if a directory is not readable, or no descriptor is left for a file.
@@ -202,7 +202,7 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> He
     config_warnings = spool.read_or_empty(settings.config_warnings_file, spool_pb2.Configuration)
     children.configuration.warnings.extend(config_warnings.warnings)
     offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers)
-    return Herd(
+    return InstanceState(
         resources=list(offers.offers),
         version=offers.version or None,
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
@@ -268,7 +268,9 @@ def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat)
     return frozenset(name for name, slot in slots.items() if heartbeats.silence_seconds(slot) > USUAL_WAITS.silence)
 
 
-def read_children(settings: Settings, heartbeats: Heartbeat | None = None, before: Herd | None = None) -> Herd:
+def read_children(
+    settings: Settings, heartbeats: Heartbeat | None = None, before: InstanceState | None = None
+) -> InstanceState:
     """Read only the processes of the instance: enough to know whether it is alive.
 
     Without a descriptor to read them they are those of `before`; without that, raises OSError.
@@ -281,12 +283,14 @@ def read_children(settings: Settings, heartbeats: Heartbeat | None = None, befor
         herd = before
     else:
         _count_first_beats(read, heartbeats)
-        herd = Herd(children={child.name: child for child in read.children}, supervisor_pid=read.supervisor_pid)
+        herd = InstanceState(
+            children={child.name: child for child in read.children}, supervisor_pid=read.supervisor_pid
+        )
     silent = silent_processes(herd.children.values(), heartbeats) if heartbeats else frozenset()
     return replace(herd, silent=silent)
 
 
-def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
+def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json:
     """The inventory's JSON with the instance, each resource's registration and child, each device's holders and age.
 
     Unknown values are null. `since` is the Unix second since which a device is Unhealthy or has a warning.

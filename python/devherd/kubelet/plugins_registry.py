@@ -11,7 +11,7 @@ from typing import TypeVar
 import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity
-from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, knock
+from devherd.kubelet.registration import KubeletSocket, NotFoundError, RegistrationError, knock
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 15.0
 _T = TypeVar("_T")
 
 
-class FindingKubelet(Kubelet):
+class FindingKubelet(KubeletSocket):
     """A kubelet that finds sockets, also those created before its start, and finds them again after a restart.
 
     If kubelet.sock is visible, it shows whether the kubelet was replaced; nothing else depends on it.

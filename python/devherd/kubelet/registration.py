@@ -118,7 +118,7 @@ class Broadcast:
             pass
 
 
-class Kubelet:
+class KubeletSocket:
     """A kubelet that takes registrations at its socket.
 
     The watcher of the directories must call `changed.notify_all()` after each look at them.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devherd import spool
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 
@@ -18,7 +18,7 @@ LEFT_OVER_CURE = "`devherd labels --remove` removes them, with the rights of dep
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiAccess:
     """The server's address, and the directory with the token and the certificates."""
 
     host: str
@@ -26,7 +26,7 @@ class Access:
     service_account: Path = SERVICE_ACCOUNT
 
     @classmethod
-    def of_this_pod(cls) -> "Access | None":
+    def of_this_pod(cls) -> "ApiAccess | None":
         """This pod's access; None outside a cluster, and in a pod without a service account's token."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         has_token = (SERVICE_ACCOUNT / "token").exists()
@@ -40,9 +40,9 @@ class Access:
             return ""
 
 
-def needs_process(config: Config, settings: Settings) -> bool:
+def needs_process(config: ResolvedConfig, settings: Settings) -> bool:
     """Whether process `kubernetes` has anything to do under this configuration."""
-    options, access = config.kubernetes, Access.of_this_pod()
+    options, access = config.kubernetes, ApiAccess.of_this_pod()
     return (
         (options.events and access is not None)
         or options.node_condition
@@ -53,17 +53,17 @@ def needs_process(config: Config, settings: Settings) -> bool:
     )
 
 
-def has_labels_to_remove(settings: Settings, access: Access | None) -> bool:
+def has_labels_to_remove(settings: Settings, access: ApiAccess | None) -> bool:
     """Whether an earlier configuration has left labels that can be reached: a feature file, or by the API server."""
     if not settings.written_labels_file.exists():
         return False
     return access is not None or _written(settings) == "feature_file"
 
 
-def notice_of_labels(config: Config, settings: Settings) -> str:
+def notice_of_labels(config: ResolvedConfig, settings: Settings) -> str:
     """What to say of labels that an earlier configuration has left and that cannot be reached; empty without any."""
     written = _written(settings)
-    if config.node_labels.write != "none" or not written or has_labels_to_remove(settings, Access.of_this_pod()):
+    if config.node_labels.write != "none" or not written or has_labels_to_remove(settings, ApiAccess.of_this_pod()):
         return ""
     return (
         f"labels that devherd has written to the node by `node_labels: {{write: {written}}}` may be left, as"

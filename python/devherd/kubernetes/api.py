@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 
 _Address = tuple[Any, ...]
 """As of `socket.getaddrinfo`, without the name: family, kind, protocol and address."""
@@ -186,7 +186,7 @@ class Api:
     """
 
     def __init__(
-        self, access: Access, before_each: Callable[[], None] = _nothing, *, seconds: float = CALL_SECONDS
+        self, access: ApiAccess, before_each: Callable[[], None] = _nothing, *, seconds: float = CALL_SECONDS
     ) -> None:
         self._access = access
         self._before_each = before_each

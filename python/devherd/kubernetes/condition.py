@@ -13,7 +13,7 @@ from devherd.instance.inventory_json import host_name
 from devherd.instance.read import read_instance
 from devherd.kubernetes.api import NO_ACCESS, Api, ApiError, Json, RateLimit
 from devherd.kubernetes.event_series import moment
-from devherd.kubernetes.node_watch import NodeWatch, Seen
+from devherd.kubernetes.node_watch import NodeWatch, SeenNode
 from devherd.kubernetes.objects import Reasons, reasons_of, with_lost
 from devherd.kubernetes.problems import Problems
 from devherd.reasons.registry import CORDONED
@@ -50,7 +50,7 @@ class NodeCondition:
         self._sent: Json | None = None
         """The condition that was written last, while the watch may show an older one."""
         self._sent_at = 0.0
-        self._seen_then: Seen | None = None
+        self._seen_then: SeenNode | None = None
         self._offers: tuple[Identity | None, Identity | None] | None = None
         self._reasons: Reasons | None = None
         """None before the first offers."""
@@ -69,7 +69,7 @@ class NodeCondition:
         elif self._reasons is not None and time.monotonic() >= self._due_at:
             self._keep(self._api, seen, condition(self._reasons))
 
-    def _keep(self, api: Api, seen: Seen, wanted: Json) -> None:
+    def _keep(self, api: Api, seen: SeenNode, wanted: Json) -> None:
         there = self._there(seen)
         is_equal = there is not None and all(there.get(key) == value for key, value in wanted.items())
         if self._beat_at is None:
@@ -90,7 +90,7 @@ class NodeCondition:
         self._backoff.reset()
         self._problems.solve()
 
-    def _there(self, seen: Seen) -> Json | None:
+    def _there(self, seen: SeenNode) -> Json | None:
         """The condition that the node has; None if it has none."""
         if self._sent and (seen is self._seen_then or time.monotonic() < self._sent_at + _ECHO_SECONDS):
             return self._sent
@@ -118,7 +118,7 @@ def condition(reasons: Reasons) -> Json:
     }
 
 
-def condition_of(seen: Seen) -> Json | None:
+def condition_of(seen: SeenNode) -> Json | None:
     """The condition that the node has; None if it has none."""
     conditions = (seen.node or {}).get("status", {}).get("conditions") or []
     return next((each for each in conditions if each.get("type") == CONDITION), None)

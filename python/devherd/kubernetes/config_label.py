@@ -12,10 +12,10 @@ from devherd.configurations import Configurations
 from devherd.errors import UsageError
 from devherd.instance.inventory_json import host_name
 from devherd.kubernetes import objects
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import NO_ACCESS, Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
-from devherd.kubernetes.node_watch import NodeWatch, Seen
+from devherd.kubernetes.node_watch import NodeWatch, SeenNode
 from devherd.kubernetes.problems import Problems
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -57,7 +57,7 @@ class ConfigLabel:
         elif self._value is not None:
             self._report_refusal(configurations, self._value)
 
-    def _take(self, configurations: Configurations, seen: Seen) -> None:
+    def _take(self, configurations: Configurations, seen: SeenNode) -> None:
         value = str(seen.labels.get(configurations.label, ""))
         if value == self._value:
             return
@@ -108,7 +108,7 @@ def _label(configurations: Configurations) -> str:
 
 def label_at_start(key: str) -> str | None:
     """The value of the label, read once; None if it cannot be read. Takes seconds at most."""
-    access = Access.of_this_pod()
+    access = ApiAccess.of_this_pod()
     if access is None:
         return None
     api = Api(access)

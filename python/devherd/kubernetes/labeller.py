@@ -10,10 +10,10 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.backoff import Backoff
-from devherd.config.resolved import Config, ResolvedFileError, read_resolved
+from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
 from devherd.instance.inventory_json import host_name
 from devherd.inventory import inventory_of
-from devherd.kubernetes.access import LEFT_OVER_CURE, Access
+from devherd.kubernetes.access import LEFT_OVER_CURE, ApiAccess
 from devherd.kubernetes.api import Api, ApiError, Json, RateLimit, past_conflicts
 from devherd.kubernetes.labels import ANNOTATION, CannotLabelError, FeatureFile, LabelWriter, NodeFeature, NodePatch
 from devherd.kubernetes.node_watch import NodeWatch
@@ -48,7 +48,7 @@ class LabelsWanted:
     """The path for this process; empty unless the writer is `feature_file`."""
 
 
-def labels_wanted(config: Config) -> LabelsWanted:
+def labels_wanted(config: ResolvedConfig) -> LabelsWanted:
     """What the configuration says of labels."""
     write = config.node_labels.write
     return LabelsWanted(write, config.node_labels.omit, str(config.feature_file) if write == "feature_file" else "")
@@ -58,7 +58,7 @@ def labels_wanted(config: Config) -> LabelsWanted:
 class LabelWriters:
     """Creates writers by the configuration's word; without access to an API server all fields are None."""
 
-    access: Access | None
+    access: ApiAccess | None
     api: Api | None
     watch: NodeWatch | None
 

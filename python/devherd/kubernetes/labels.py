@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from devherd import spool
-from devherd.kubernetes.access import Access
+from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError, Json, past_conflicts
 from devherd.kubernetes.condition import CONDITION, no_condition
 
@@ -128,7 +128,7 @@ def expiry_in(content: str) -> float:
 class NodeFeature:
     """NodeFeature `devherd-features-for-NODE` in the pod's namespace, owned by the pod's DaemonSet."""
 
-    def __init__(self, api: Api, access: Access, node: str) -> None:
+    def __init__(self, api: Api, access: ApiAccess, node: str) -> None:
         self._api = api
         self._access = access
         self._node = node
@@ -216,7 +216,7 @@ def _is_equal(there: Json, wanted: Json) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LabelDifference:
     """The changes to a node's labels, and the labels that belong to others."""
 
     labels: dict[str, str | None]
@@ -260,17 +260,17 @@ class NodePatch:
         self.write({})
 
 
-def difference(there: Mapping[str, str], owned: list[str], wanted: Mapping[str, str]) -> Difference:
+def difference(there: Mapping[str, str], owned: list[str], wanted: Mapping[str, str]) -> LabelDifference:
     """The changes from the present labels to the wanted ones that leave others' labels alone."""
     others = {name for name in there if name not in owned}
     mine = {name: value for name, value in wanted.items() if name not in others}
     changed: dict[str, str | None] = {name: value for name, value in mine.items() if there.get(name) != value}
     gone: dict[str, str | None] = {name: None for name in owned if name not in mine and name in there}
     foreign = sorted(name for name in wanted if name in others and there[name] != wanted[name])
-    return Difference(changed | gone, sorted(mine), foreign)
+    return LabelDifference(changed | gone, sorted(mine), foreign)
 
 
-def patch(change: Difference, version: str) -> Json:
+def patch(change: LabelDifference, version: str) -> Json:
     """The patch of the Node; the server refuses it if the Node has another version by then."""
     annotations = {ANNOTATION: ",".join(change.owned) or None}
     return {"metadata": {"resourceVersion": version, "labels": change.labels, "annotations": annotations}}
@@ -298,7 +298,7 @@ _PAGE = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenToNode:
     """What devherd has written to a node."""
 
     node: str
@@ -312,22 +312,22 @@ class Written:
         return ", ".join(filter(None, [labels, f"condition {CONDITION}" * self.has_condition]))
 
 
-def written_on(node: Json) -> Written:
+def written_on(node: Json) -> WrittenToNode:
     """The labels and the condition of a Node that devherd has written."""
     conditions = node.get("status", {}).get("conditions", [])
-    return Written(
+    return WrittenToNode(
         node=node["metadata"]["name"],
         labels=owned(node["metadata"]),
         has_condition=any(each.get("type") == CONDITION for each in conditions),
     )
 
 
-def written_on_node(api: Api, name: str) -> Written:
+def written_on_node(api: Api, name: str) -> WrittenToNode:
     """The same for the Node of this name. Raises ApiError."""
     return written_on(api.get(f"{_NODES}/{quote(name, safe='')}"))
 
 
-def written_on_every_node(api: Api) -> Iterator[Written]:
+def written_on_every_node(api: Api) -> Iterator[WrittenToNode]:
     """The same for each Node of the cluster. Raises ApiError."""
     more = ""
     while True:
@@ -339,7 +339,7 @@ def written_on_every_node(api: Api) -> Iterator[Written]:
         more = f"&continue={quote(following, safe='')}"
 
 
-def take_back(api: Api, written: Written) -> None:
+def take_back(api: Api, written: WrittenToNode) -> None:
     """Remove it from the node; labels and conditions of others stay. Raises ApiError."""
     if written.labels:
         past_conflicts(NodePatch(api, written.node).remove)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from devherd import signals
-from devherd.config.resolved import Config, ConfigPart
+from devherd.config.resolved import ConfigPart, ResolvedConfig
 from devherd.history import History
 from devherd.instance.inventory_json import host_name
-from devherd.kubernetes.access import Access, has_labels_to_remove
+from devherd.kubernetes.access import ApiAccess, has_labels_to_remove
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import NodeCondition
 from devherd.kubernetes.config_label import ConfigLabel
@@ -35,7 +35,7 @@ _WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
     signals.remember()
-    return ApiServerClient(child, Access.of_this_pod()).run()
+    return ApiServerClient(child, ApiAccess.of_this_pod()).run()
 
 
 class Part(Protocol):
@@ -58,7 +58,7 @@ class _Wanted:
     labels: LabelsWanted
 
 
-def _wanted(config: Config) -> _Wanted:
+def _wanted(config: ResolvedConfig) -> _Wanted:
     options = config.kubernetes
     return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels_wanted(config))
 
@@ -66,7 +66,7 @@ def _wanted(config: Config) -> _Wanted:
 class ApiServerClient:
     """The parts that the configuration asks for; `access` is None without access to an API server."""
 
-    def __init__(self, child: Child, access: Access | None) -> None:
+    def __init__(self, child: Child, access: ApiAccess | None) -> None:
         self._child = child
         self._settings = child.settings
         self._access = access

@@ -25,7 +25,7 @@ _JITTER = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenNode:
     """The Node as it was seen last; None: there is none."""
 
     node: Json | None
@@ -51,7 +51,7 @@ class NodeWatch(threading.Thread):
         self._metadata_alone = metadata_alone
         self._backoff = Backoff(_FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=_JITTER)
         self._version = ""
-        self.seen: Seen | None = None
+        self.seen: SeenNode | None = None
         """None before the first answer."""
         self.error: ApiError | None = None
         """Why the Node cannot be followed at present."""
@@ -108,7 +108,7 @@ class NodeWatch(threading.Thread):
     def _take(self, node: Json | None) -> None:
         if node is not None:
             self._version = node["metadata"].get("resourceVersion", "")
-        self.seen = Seen(node)
+        self.seen = SeenNode(node)
         self.changed.set()
 
     def _report(self, error: ApiError | None) -> None:

@@ -143,13 +143,13 @@ def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: flo
     return _event(_pod(pod), _of(change), message_of(change, devices), node, now)
 
 
-def application_event(event: history.Event, pod: Json, node: str, now: float) -> Json:
+def application_event(event: history.HistoryEvent, pod: Json, node: str, now: float) -> Json:
     """An Event about a pod that holds a device which an application has used wrongly."""
     text = f"{event.resource_name} {event.device_id}: {event.message}"
     return _event(_pod(pod), ("Warning", "ApplicationXid"), text[:LONGEST_MESSAGE], node, now)
 
 
-def lost_event(event: history.Event, node: str) -> Json:
+def lost_event(event: history.HistoryEvent, node: str) -> Json:
     """An Event about a node: a device is missing, is back, or is not missed any more."""
     text = f"{event.resource_name} {event.device_id} {event.message}"
     what = ("Warning", "DeviceMissing") if event.reasons else ("Normal", "DeviceFound")

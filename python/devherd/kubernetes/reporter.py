@@ -17,7 +17,7 @@ from devherd import history, spool
 from devherd.backoff import Backoff
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import Herd, read_instance, second_instance
+from devherd.instance.read import InstanceState, read_instance, second_instance
 from devherd.inventory import Allocations, inventory_of
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
@@ -62,7 +62,7 @@ class Reporter:
         """By resource, when it was reported last: the one that has waited longest comes first."""
         self._restart_at = reported.driver_restart_timestamp_seconds
         self._seen: object = None
-        self._herd: Herd | None = None
+        self._herd: InstanceState | None = None
         """What is to be reported; None once all is."""
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
@@ -74,7 +74,7 @@ class Reporter:
         self._history = history.Follower(settings.run_dir, SCANNER, since, self._history_at)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
         self._history_seen: object = None
-        self._news: list[history.Event] = []
+        self._news: list[history.HistoryEvent] = []
         """What was read there and is not dealt with yet."""
         self._lost = list(history.parsed(reported.lost, SCANNER))
         """What became of lost devices, to be reported, if need be by the next process."""
@@ -106,7 +106,7 @@ class Reporter:
                 self._times[key] = self._times.get(key, 0) + 1
         self._observed = reasons_of(self._herd.resources)
 
-    def _report(self, herd: Herd) -> None:
+    def _report(self, herd: InstanceState) -> None:
         now = reasons_of(herd.resources)
         found = changes(self._reported, herd.resources, herd.verdicts)
         found.sort(key=lambda change: self._reported_at.get(change.resource_name, 0.0))
@@ -125,7 +125,7 @@ class Reporter:
             self._complaint.over()
             self._backoff.reset()
 
-    def _forget_what_is_not_offered(self, herd: Herd) -> None:
+    def _forget_what_is_not_offered(self, herd: InstanceState) -> None:
         self._reported = reasons_of(herd.resources)
         offered = {(resource.name, device.id) for resource in herd.resources for device in resource.devices}
         self._times = {key: times for key, times in self._times.items() if key[:2] in offered}
@@ -177,7 +177,7 @@ class Reporter:
         self._history_at, self._news = self._history.position(SCANNER), []
         self._keep()
 
-    def _report_applications(self, found: Sequence[history.Event]) -> None:
+    def _report_applications(self, found: Sequence[history.HistoryEvent]) -> None:
         """Send what applications have caused to the pods that hold the device: once, as nothing is to be repaired."""
         ids = self._ids_by_device() if found else {}
         allocations = self._allocations() if found else {}
@@ -287,7 +287,7 @@ def _same(change: Change, devices: list[str], reasons: Mapping[str, list[str]]) 
     return (change.resource_name, *((device, *reasons.get(device, [])) for device in devices))
 
 
-def _device_of(event: history.Event) -> tuple[str, str]:
+def _device_of(event: history.HistoryEvent) -> tuple[str, str]:
     return event.resource_name, event.device_id
 
 

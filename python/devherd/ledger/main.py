@@ -53,7 +53,7 @@ async def _look_until_changed(request: Path, settings: Settings) -> int:
     while (content := _content(request)) in {b"", taken} or ledger is None:  # empty: not there yet, or the end is near
         if ledger is None and content:
             taken, order = content, json.loads(content)
-            ledger = Ledger(settings, order["ignore"], order["boot_id"])
+            ledger = LedgerLooks(settings, order["ignore"], order["boot_id"])
         if ledger is not None and time.monotonic() >= next_look:
             await ledger.look()
             next_look = time.monotonic() + LOOK_SECONDS
@@ -67,7 +67,7 @@ def _content(request: Path) -> bytes:
     return b""
 
 
-class Ledger:
+class LedgerLooks:
     """What the looks have seen so far."""
 
     def __init__(self, settings: Settings, ignore: Collection[str], boot_id: str) -> None:

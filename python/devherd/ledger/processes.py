@@ -54,7 +54,7 @@ class NotSeenError(Exception):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ContainerPlace:
     """The container of a process; all empty for one that is in none."""
 
     pod_uid: str = ""
@@ -73,7 +73,7 @@ class Opened:
     """When it started, in clock ticks since the boot: its id may become another's."""
     command: str
     """As in /proc/<pid>/comm."""
-    place: Place
+    place: ContainerPlace
     is_killed: bool = False
     """Whether it was killed and has not ended: it waits in the kernel, as for a device that does not answer."""
 
@@ -105,10 +105,10 @@ def _numbers(path: devices_pb2.HostPath, host_root: Path) -> Iterator[Number]:
         yield os.major(status.st_rdev), os.minor(status.st_rdev)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> ContainerPlace:
     """The container that the content of a cgroup file names."""
     pod, container = _POD.search(text), _CONTAINER.search(text)
-    return Place(pod["uid"].replace("_", "-") if pod else "", container["id"] if container else "")
+    return ContainerPlace(pod["uid"].replace("_", "-") if pod else "", container["id"] if container else "")
 
 
 def opened(numbers: Collection[Number], ignore: Collection[str], supervisor: int) -> list[Opened]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.inventory import Entry, Inventory, key_of
 from devherd.proto import spool_pb2
 
@@ -21,7 +21,7 @@ _LONGEST_PREFIX = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LabelFacts:
     """The facts of a node that labels are made from."""
 
     entries: list[Entry] = field(default_factory=list)
@@ -44,12 +44,12 @@ class Node:
                     yield offer, device
 
 
-def node_of(config: Config, inventory: Inventory, offers: Iterable[spool_pb2.Offer]) -> Node:
+def node_of(config: ResolvedConfig, inventory: Inventory, offers: Iterable[spool_pb2.Offer]) -> LabelFacts:
     """The node with these devices and offers."""
     options = json.loads(config.native).get("vendors", {}).get("nvidia", {})
     platform = inventory.platforms.get("nvidia")
     machine = platform.facts.get("machine") if platform is not None else None
-    return Node(
+    return LabelFacts(
         entries=[entry for entry in inventory.entries.values() if entry.gone_since is None],
         offers=list(offers),
         mig_strategy=options.get("mig_strategy", "none"),

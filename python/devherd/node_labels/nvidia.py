@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from devherd.inventory import Entry
-from devherd.node_labels.node import NOT_ANSWERED, Labels, Node, fact, is_answered
+from devherd.node_labels.node import NOT_ANSWERED, LabelFacts, Labels, fact, is_answered
 
 MEBIBYTE = 1 << 20
 _GPU = "nvidia.com/gpu"
@@ -32,7 +32,7 @@ _ENGINES = "engines_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class LabelledGpu:
     """A physical GPU with its MIG devices, however they are offered."""
 
     model: str
@@ -49,7 +49,7 @@ class Gpu:
         return bool(self.migs) or self.mig_mode == "enabled"
 
 
-def gpus_of(entries: Iterable[Entry]) -> Iterator[Gpu]:
+def gpus_of(entries: Iterable[Entry]) -> Iterator[LabelledGpu]:
     """Each physical GPU once, sorted by PCI address."""
     by_address: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -57,7 +57,7 @@ def gpus_of(entries: Iterable[Entry]) -> Iterator[Gpu]:
     for _, parts in sorted(by_address.items()):
         migs = tuple(entry for entry in parts if fact(entry, "mig_profile"))
         whole = next((entry for entry in parts if entry not in migs), None)
-        yield Gpu(
+        yield LabelledGpu(
             model=fact(parts[0], "model"),
             memory_mebibytes=int(fact(whole, "memory_bytes") or 0) // MEBIBYTE if whole else 0,
             compute_capability=fact(parts[0], "compute_capability"),
@@ -77,7 +77,7 @@ class _Shared:
     under_its_own_name: bool = False
 
 
-def nvidia_labels(node: Node) -> Labels:
+def nvidia_labels(node: LabelFacts) -> Labels:
     """The labels of NVIDIA GPUs; none without a GPU."""
     labels, entries = Labels(), _gpus_of(node)
     if not entries:
@@ -102,7 +102,7 @@ def nvidia_labels(node: Node) -> Labels:
     return labels
 
 
-def _gpus_of(node: Node) -> list[Entry]:
+def _gpus_of(node: LabelFacts) -> list[Entry]:
     """The GPUs for containers; GPU feature discovery does not see those for virtual machines."""
     return [entry for entry in node.of("nvidia") if not fact(entry, "iommu_group")]
 
@@ -161,7 +161,7 @@ def _put_versions(labels: Labels, entries: list[Entry]) -> None:
         labels.leave_out(NOT_ANSWERED, "nvidia.com/cuda.runtime-version.full")
 
 
-def _put_mig(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
+def _put_mig(labels: Labels, node: LabelFacts, gpus: list[LabelledGpu]) -> None:
     if node.mig_strategy != "none":
         labels.put("nvidia.com/mig.strategy", node.mig_strategy)
     if is_answered(_gpus_of(node)) or any(gpu.migs for gpu in gpus):
@@ -171,7 +171,7 @@ def _put_mig(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
         labels.leave_out(NOT_ANSWERED, "nvidia.com/mig.capable")
 
 
-def _put_mode(labels: Labels, gpus: list[Gpu]) -> None:
+def _put_mode(labels: Labels, gpus: list[LabelledGpu]) -> None:
     classes = {gpu.pci_class for gpu in gpus if gpu.pci_class}
     if classes:
         labels.put(f"{_GPU}.mode", _MODES.get(classes.pop(), "unknown") if len(classes) == 1 else "unknown")
@@ -179,7 +179,7 @@ def _put_mode(labels: Labels, gpus: list[Gpu]) -> None:
         labels.leave_out("the PCI class is unknown", f"{_GPU}.mode")
 
 
-def _put_clique(labels: Labels, node: Node) -> None:
+def _put_clique(labels: Labels, node: LabelFacts) -> None:
     """Label the clique of the GPUs that have joined an NVLink fabric, if it is the same for all."""
     entries = _gpus_of(node)
     cliques = {fact(entry, "fabric_clique") for entry in entries} - {""}
@@ -194,7 +194,7 @@ def _put_clique(labels: Labels, node: Node) -> None:
         labels.leave_out(NOT_ANSWERED, label)
 
 
-def _put_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
+def _put_gpus(labels: Labels, node: LabelFacts, gpus: list[LabelledGpu]) -> None:
     """Label the commonest model: the label names have room for one."""
     models = Counter(gpu.model for gpu in gpus if gpu.model)
     if not models:
@@ -236,7 +236,7 @@ def _put_product(labels: Labels, prefix: str, product: list[str], count: int, sh
     labels.put(f"{prefix}.sharing-strategy", shared.strategy)
 
 
-def _shared(node: Node, entries: list[Entry]) -> _Shared:
+def _shared(node: LabelFacts, entries: list[Entry]) -> _Shared:
     """How containers share these devices: the most frequent way among the shared ones."""
     shared = [(offer, device) for offer, device in node.offered(entries) if device.replicas]
     if not shared:
@@ -248,7 +248,7 @@ def _shared(node: Node, entries: list[Entry]) -> _Shared:
     )
 
 
-def _put_single(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
+def _put_single(labels: Labels, node: LabelFacts, gpus: list[LabelledGpu]) -> None:
     """Label MIG devices as GPUs, if all GPUs of the node are partitioned alike."""
     enabled = [gpu for gpu in gpus if gpu.in_mig_mode]
     if not enabled:
@@ -262,7 +262,7 @@ def _put_single(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
         labels.put(f"{_GPU}.{name}", value)
 
 
-def _put_mixed(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
+def _put_mixed(labels: Labels, node: LabelFacts, gpus: list[LabelledGpu]) -> None:
     """Label the MIG devices of each profile under names of their own."""
     by_profile: dict[str, list[Entry]] = {}
     for mig in (mig for gpu in gpus for mig in gpu.migs):
@@ -271,7 +271,7 @@ def _put_mixed(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
         _put_migs(labels, node, f"nvidia.com/mig-{profile.replace('+', '.')}", migs)
 
 
-def _put_migs(labels: Labels, node: Node, prefix: str, migs: list[Entry]) -> None:
+def _put_migs(labels: Labels, node: LabelFacts, prefix: str, migs: list[Entry]) -> None:
     first = migs[0]
     profile = fact(first, "mig_profile").replace("+", ".")
     _put_product(labels, prefix, [fact(first, "model"), "MIG", profile], len(migs), _shared(node, migs))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from devherd.inventory import Entry
 from devherd.node_labels import nvidia
-from devherd.node_labels.node import Labels, Node, fact
+from devherd.node_labels.node import LabelFacts, Labels, fact
 
 _GPU = "amd.com/gpu"
 _BETA = "beta.amd.com/gpu"
@@ -58,7 +58,7 @@ _LONGEST_KEY = 63 - len(_SUFFIX)
 _HASH_DIGITS = 8
 
 
-def amd_labels(node: Node) -> Labels:
+def amd_labels(node: LabelFacts) -> Labels:
     """The labels of AMD GPUs, where a partition counts as one; none without a GPU."""
     labels, entries = Labels(), node.of("amd")
     if not entries:
@@ -118,7 +118,7 @@ def _put_partitions(labels: Labels, entries: Iterable[Entry]) -> None:
         labels.put(f"{_GPU}.{which}-partitioning-supported", str(any(kind[position] for kind in kinds)).lower())
 
 
-def intel_labels(node: Node) -> Labels:
+def intel_labels(node: LabelFacts) -> Labels:
     """The labels of Intel's GPUs and FPGAs; none without one."""
     labels = Labels()
     gpus = [kind for kind in _functions(node.of("intel-gpu")) if kind[0] in _DISPLAY]
@@ -167,7 +167,7 @@ def _family_of(kind: tuple[str, str]) -> str:
     return "Max_Series" if device in _MAX_SERIES else "Flex_Series" if device in _FLEX_SERIES else ""
 
 
-def count_labels(node: Node) -> Labels:
+def count_labels(node: LabelFacts) -> Labels:
     """The number of devices of each resource; a device counts once, also if shared or Unhealthy."""
     labels = Labels()
     for offer in node.offers:
@@ -184,7 +184,7 @@ def label_key_of(resource_name: str) -> str:
     return f"{key[: _LONGEST_KEY - _HASH_DIGITS - 1]}-{digits}"
 
 
-def labels_of_node(node: Node, omit: list[str]) -> Labels:
+def labels_of_node(node: LabelFacts, omit: list[str]) -> Labels:
     """All labels of a node, without the names that the globs of `omit` match."""
     labels = Labels()
     for labels_of_vendor in (nvidia.nvidia_labels, amd_labels, intel_labels, count_labels):

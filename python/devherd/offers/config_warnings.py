@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from devherd.config.resolved import NVML_FACTS, Config, facts_of, selects
+from devherd.config.resolved import NVML_FACTS, ResolvedConfig, facts_of, selects
 from devherd.config.sections import External, HealthRule, Match, ResourceRule
 from devherd.inventory import Entry
 from devherd.offers.rules import Offer, Offers
@@ -19,7 +19,7 @@ Facts = Mapping[str, str]
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 
 
-def config_warnings(config: Config, entries: Collection[Entry], offers: Offers) -> list[str]:
+def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: Offers) -> list[str]:
     """The warnings, a line each: place, mistake — cure. Without devices, only those about offers."""
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
@@ -34,7 +34,7 @@ def config_warnings(config: Config, entries: Collection[Entry], offers: Offers) 
     ]
 
 
-def _idle_rules(config: Config, facts: Collection[Facts], offers: Offers) -> Iterator[str]:
+def _idle_rules(config: ResolvedConfig, facts: Collection[Facts], offers: Offers) -> Iterator[str]:
     """Warn about resource rules that apply to no device: they match none, or earlier rules match the same."""
     met = set(offers.rules.values())
     for number, rule in enumerate(config.resources):

@@ -36,21 +36,21 @@ _PREFERENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EncodedDevice:
     """A device of an offer, encoded as the only device of each message: several of them in a row are one message."""
 
     ids: Sequence[str]
     in_offer: bytes
     in_resource: bytes
 
-    def judged(self, verdict: Verdict) -> "Part":
+    def judged(self, verdict: Verdict) -> "EncodedDevice":
         """A copy with the reasons and warnings of this verdict."""
         offer = spool_pb2.Offer.FromString(self.in_offer)
         resource = spool_pb2.Resource.FromString(self.in_resource)
         offer.devices[0].reasons.extend(verdict.reasons)
         offer.devices[0].warnings.extend(verdict.warnings)
         resource.devices[0].reasons.extend(verdict.reasons)
-        return Part(self.ids, encoded(offer), encoded(resource))
+        return EncodedDevice(self.ids, encoded(offer), encoded(resource))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Made:
     head: bytes
     """The offer without its devices."""
     head_of_resource: bytes
-    parts: Mapping[DeviceKey, Part]
+    parts: Mapping[DeviceKey, EncodedDevice]
     """The devices, in their order."""
     verdicts: Mapping[DeviceKey, Verdict]
     """Those on its devices: each has the reasons and warnings of its own."""
@@ -130,7 +130,7 @@ class _KeptPart:
     offered: Offered
     shares: Sequence[str]
     replicas: int
-    part: Part
+    part: EncodedDevice
     problem: spool_pb2.Problem | None
 
 
@@ -236,7 +236,7 @@ class Maker:
         if more != self._more_of:  # as a rule the same for thousands
             self._more, self._more_of = self._more_fields(offer, offered, shares, replicas), more
         is_whole = replicas == offered.replicas and len(shares) == len(device.shares)
-        part = Part(
+        part = EncodedDevice(
             offered.ids if is_whole else ids_of(device.id, replicas, shares),
             device.in_offer(edits, self._more[0]),
             device.in_resource(edits, self._more[1]),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from devherd._native import Device, vendors
-from devherd.config.resolved import Config, facts_of, selects
+from devherd.config.resolved import ResolvedConfig, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
@@ -122,7 +122,7 @@ class _Choice:
 class Arranger:
     """Arranges the devices of a node under one configuration; the rules are asked again only about a new entry."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ResolvedConfig) -> None:
         self._config = config
         self._choices: dict[DeviceKey, _Choice] = {}
         self._refusals: dict[str, str | None] = {}
@@ -182,7 +182,7 @@ class Arranger:
         return known
 
 
-def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
+def arrange(config: ResolvedConfig, entries: Iterable[Entry]) -> Offers:
     """The offers of these devices under this configuration, without regard to health."""
     return Arranger(config).arrange(entries)
 
@@ -206,7 +206,7 @@ def _advertise(choice: _Choice, offered: Offered, by_name: dict[str, Offer]) -> 
     offer.devices.append(offered)
 
 
-def _add_empty(config: Config, pool: str, by_name: dict[str, Offer]) -> None:
+def _add_empty(config: ResolvedConfig, pool: str, by_name: dict[str, Offer]) -> None:
     """Add the offer of a pool without devices, under the name that a device of it would have."""
     entry = Entry(Device(vendor=_RDMA, card=pool, id="0", resource_name=pool), pool)
     _, rule = _rule_for(config.resources, entry)
@@ -221,7 +221,7 @@ def _name(rule: ResourceRule, shared: Sharing, entry: Entry) -> str:
     return renamed or rule.name or entry.resource_name
 
 
-def _vendors_preference(config: Config, vendor: str, *, shared: bool) -> str:
+def _vendors_preference(config: ResolvedConfig, vendor: str, *, shared: bool) -> str:
     """The default of `preferred`: the option of the vendor's section, or the default of the vendor's plugin."""
     row = _ROWS[vendor]
     options = config.vendors.get(row.section, _DEFAULT_OPTIONS)

@@ -14,7 +14,7 @@ from devherd.ledger.processes import NotSeenError, Opened, opened, own_nodes
 from devherd.process import LONGEST_PRE_START_SECONDS, SOURCE_MARK
 from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
-from devherd.sources.program import NotStartedError, Stderr, how_it_ended, started
+from devherd.sources.program import NotStartedError, ProgramStderr, how_it_ended, started
 from devherd.sources.report import LONGEST_DETAIL, plain
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Checks:
 
     def _run(self, command: Sequence[str], timeout: float, examined: Sequence[Named], process: int) -> tuple[str, str]:
         """Run a program: why the container may not start, or else what the program has printed."""
-        stderr, output = Stderr(), bytearray()
+        stderr, output = ProgramStderr(), bytearray()
         ends_at = min(self._until, time.monotonic() + timeout)
         try:
             program = started(command, stderr, self._environment(examined) | {SOURCE_MARK: str(process)})

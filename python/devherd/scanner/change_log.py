@@ -44,7 +44,7 @@ _FOLLOWS = "caused by previous Xid"
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class FailedApplication:
     """A process of an application, and what the driver says of it."""
 
     pid: str
@@ -53,12 +53,12 @@ class Application:
     what: str
 
 
-def application_of(xid: PrintedXid) -> Application | None:
+def application_of(xid: PrintedXid) -> FailedApplication | None:
     """The process that has caused an Xid of applications; None for other Xids, and for an unknown process."""
     found = _PROCESS.search(xid.text)
     if int(xid.code) not in OF_APPLICATIONS or found is None or _FOLLOWS in xid.text:
         return None
-    return Application(found["pid"], found["name"], found["what"])
+    return FailedApplication(found["pid"], found["name"], found["what"])
 
 
 class ChangeLog:
@@ -145,7 +145,9 @@ class ChangeLog:
             for resource_name, device_id in names.get(xid.key, ()):
                 self._log_application(resource_name, device_id, xid, process)
 
-    def _log_application(self, resource_name: str, device_id: str, xid: PrintedXid, process: "Application") -> None:
+    def _log_application(
+        self, resource_name: str, device_id: str, xid: PrintedXid, process: "FailedApplication"
+    ) -> None:
         text = f"{described(int(xid.code))} of process {process.pid}, {process.name}: {process.what}"
         details = {"xid": xid.code, "pid": process.pid, "name": process.name}
         fields = {"resource_name": resource_name, "device_id": device_id} | details

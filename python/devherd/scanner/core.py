@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.inventory import Entry
 from devherd.offers import device_plugin
@@ -24,7 +24,7 @@ LONG_SCAN_SECONDS = 1.0
 """A scan that takes longer is logged at debug even if nothing has changed."""
 
 
-def native_scanner(config: Config, nvml_answer: Path | None = None) -> Scanner:
+def native_scanner(config: ResolvedConfig, nvml_answer: Path | None = None) -> Scanner:
     """The native scanner with the settings of the configuration. Raises UsageError when it rejects them."""
     with refusals():
         return Scanner(str(config.host_root.absolute()), config.native_json(nvml_answer))
@@ -39,7 +39,7 @@ def refusals() -> Iterator[None]:
         raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
 
 
-def native_poller(config: Config, scanner: Scanner) -> Poller:
+def native_poller(config: ResolvedConfig, scanner: Scanner) -> Poller:
     """The native poller with the health sources of the configuration."""
     poller = Poller(scanner)
     poller.switch_off(set(config.health.sources_off))
@@ -55,14 +55,14 @@ def settled_looks(poller: Poller) -> list[Look]:
     return looks
 
 
-def vendor_options(config: Config) -> dict[str, str]:
+def vendor_options(config: ResolvedConfig) -> dict[str, str]:
     """The options of each vendor as JSON, by vendor name."""
     sections = json.loads(config.native_json())["vendors"]
     by_vendor = {row.name: sections[row.section] for row in vendors()}
     return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
 
 
-def problem_messages(scan: Scan, config: Config, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
+def problem_messages(scan: Scan, config: ResolvedConfig, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
     """The problems of a scan as spool messages.
 
     Includes vendors that are enabled and have no device, and cards without a driver. A card without a driver that
@@ -97,7 +97,7 @@ def _messages(problems: Iterable[Problem]) -> list[spool_pb2.Problem]:
     ]
 
 
-def _absences(config: Config, reported: Collection[str], noted: Collection[str]) -> Iterator[spool_pb2.Problem]:
+def _absences(config: ResolvedConfig, reported: Collection[str], noted: Collection[str]) -> Iterator[spool_pb2.Problem]:
     for section, options in config.vendors.items():
         vendor = section.replace("_", "-")
         if options.enabled is True and vendor not in reported:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from devherd import counters, spool
 from devherd._native import boot_id, machine
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.counters import Counters
 from devherd.health.lost import LostDevices, LostFile, PresentFile
 from devherd.health.policy import Earlier
@@ -39,7 +39,7 @@ class ScannerFiles:
     Counts and logs what they change.
     """
 
-    def __init__(self, config: Config, settings: Settings, beat: Callable[[], object] | None = None) -> None:
+    def __init__(self, config: ResolvedConfig, settings: Settings, beat: Callable[[], object] | None = None) -> None:
         """`beat` is called while a card hangs and between steps that may take long."""
         self._settings = settings
         self._scan_file, self._counts_file = settings.scan_file, settings.counts_file
@@ -82,7 +82,7 @@ class ScannerFiles:
         self.observer = self._observer_after(config, earlier, beat)
         self.observer.counters.add(counters.KERNEL_LOG_LOST, amount=0)
 
-    def _observer_after(self, config: Config, earlier: Earlier, beat: Callable[[], object] | None) -> Observer:
+    def _observer_after(self, config: ResolvedConfig, earlier: Earlier, beat: Callable[[], object] | None) -> Observer:
         settings = self._settings
         lost = LostDevices(self._lost_file.read())
         lost.await_all(self._present_file.of_another_boot())
@@ -99,7 +99,7 @@ class ScannerFiles:
             beat=beat,
         )
 
-    def reconfigured(self, config: Config) -> None:
+    def reconfigured(self, config: ResolvedConfig) -> None:
         """Note that another configuration is in force."""
         self._change_log.reloaded(str(config.source or "options and environment"))
 

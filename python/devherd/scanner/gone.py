@@ -7,7 +7,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Scan, pci_driver
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Now
 from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
 from devherd.health.policy import FINE, Policy
@@ -91,7 +91,7 @@ class GoneDevices:
         clock: float,
         now: Now,
         *,
-        config: Config,
+        config: ResolvedConfig,
         dropped: Collection[str],
         held: Mapping[DeviceKey, Sequence[str]],
     ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import astuple, dataclass, replace
 
 from devherd._native import Device, KernelLog, KernelLogEvent, prints_no_xids
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.config.sections import KernelLogOptions
 from devherd.health.held import NOTHING, KernelLogPosition, Remembered
 from devherd.health.kernel_log import KernelLogSource, Matched, PrintedXid
@@ -47,7 +47,7 @@ class Records:
 class KernelLogReader:
     """Reads the kernel log of the host, if permitted."""
 
-    def __init__(self, config: Config, *, simulated: bool, known: Remembered = NOTHING) -> None:
+    def __init__(self, config: ResolvedConfig, *, simulated: bool, known: Remembered = NOTHING) -> None:
         """`known`: what an earlier reader of this boot has left."""
         self._simulated = simulated
         self.known = known
@@ -66,7 +66,7 @@ class KernelLogReader:
         """Xids that nobody has taken from here yet."""
         self.reconfigure(config)
 
-    def reconfigure(self, config: Config) -> None:
+    def reconfigure(self, config: ResolvedConfig) -> None:
         """Use another configuration. Records are not read a second time."""
         self.close()
         self._config = config

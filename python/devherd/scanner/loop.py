@@ -9,7 +9,7 @@ import math
 import signal
 import time
 
-from devherd.config.resolved import Config, ResolvedFileError, awaited_config, read_resolved
+from devherd.config.resolved import ResolvedConfig, ResolvedFileError, awaited_config, read_resolved
 from devherd.errors import DevherdError
 from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
@@ -34,7 +34,7 @@ RETRY_SECONDS = 0.5
 """Time until an incomplete publication is tried again, if no child writes its state earlier."""
 
 
-def first_scan(config: Config) -> None:
+def first_scan(config: ResolvedConfig) -> None:
     """Scan once and write the run directory, so that resource children find their files at their first start."""
     files = ScannerFiles(config, config.settings())
     observer = files.observer
@@ -215,7 +215,7 @@ class Loop:
                 self._is_reload_asked = True
             self._refused_reload.complain("configuration not reloaded, the old one stays: %s", error)
 
-    def _use(self, config: Config) -> None:
+    def _use(self, config: ResolvedConfig) -> None:
         self._observer.reconfigure(config)
         self._files.reconfigured(config)
         self._next_scan = self._next_look = time.monotonic()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from devherd import counters
 from devherd._native import Device, Finding, Look, Platform, Scan, boot_id, pci_functions
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.counters import Counters
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
@@ -59,7 +59,7 @@ class Observer:
 
     def __init__(
         self,
-        config: Config,
+        config: ResolvedConfig,
         *,
         inventory: Inventory | None = None,
         earlier: Earlier | None = None,
@@ -137,7 +137,7 @@ class Observer:
         """The simulated node whose events replace the kernel's; None on a real host."""
         return self.config.host_root if self._native.is_simulated else None
 
-    def reconfigure(self, config: Config) -> None:
+    def reconfigure(self, config: ResolvedConfig) -> None:
         """Use another configuration from the next scan on; what it does not change is kept."""
         changed = _differing(vendor_options(self.config), vendor_options(config))
         settings = config.native_json(self._nvml_answer)
@@ -153,7 +153,7 @@ class Observer:
         self.kernel_log.reconfigure(config)
         self.config = config
 
-    def _judge_by(self, config: Config) -> None:
+    def _judge_by(self, config: ResolvedConfig) -> None:
         health = config.health
         meaning_of = Rules(health.rules, self.inventory).meaning_of
         self.policy.use(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from devherd._native import Edits, Platform, Scanner
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.health.lost import present
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry, Inventory
@@ -20,7 +20,7 @@ from devherd.scanner.core import edits_for
 class NodeOffers:
     """The offers of `entries` under `config` without regard to health, and the form that the device plugin serves."""
 
-    config: Config
+    config: ResolvedConfig
     entries: Collection[Entry]
     offers: rules.Offers
     device_plugin: DevicePluginOffers
@@ -44,7 +44,7 @@ class Offering:
     """Makes the offers of the devices in an inventory."""
 
     def __init__(
-        self, config: Config, native: Scanner, inventory: Inventory, beat: Callable[[], object] | None = None
+        self, config: ResolvedConfig, native: Scanner, inventory: Inventory, beat: Callable[[], object] | None = None
     ) -> None:
         """`beat` is called between the devices: with many of them an offer takes long."""
         self._native, self._inventory, self._beat = native, inventory, beat
@@ -54,7 +54,7 @@ class Offering:
         self._current: tuple[tuple[int, int], NodeOffers] | None = None
         self.reconfigure(config)
 
-    def reconfigure(self, config: Config) -> None:
+    def reconfigure(self, config: ResolvedConfig) -> None:
         """Use another configuration."""
         self._config = config
         self._configured += 1

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from devherd._native import boot_id
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules
 from devherd.inventory import DeviceKey, Inventory
@@ -42,7 +42,7 @@ class ScanReport:
     """Effects of the configuration on this node that are probably mistakes."""
 
 
-def scan_once(config: Config) -> ScanReport:
+def scan_once(config: ResolvedConfig) -> ScanReport:
     """Scan the host once; changes nothing. A scan that needs NVML's facts is made again with them."""
     from devherd.sources.nvml.main import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from devherd import cdi, spool
 from devherd._native import Edits, Finding, Platform
 from devherd.cdi import CdiDirectory
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Seen
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.log import Once
@@ -26,7 +26,7 @@ _READABLE_BY_ALL = 0o444
 class CdiSpecs:
     """CDI specs: written before a device is advertised, kept as long as a pod may need them (`devherd.cdi`)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ResolvedConfig) -> None:
         self._directory = CdiDirectory(config.cdi_directory, config.host_root)
         self._wanted_for = -1  # no version of the inventory
         self._known: dict[DeviceKey, tuple[Entry, Mapping[str, Edits]]] = {}

@@ -12,9 +12,9 @@ from devherd import signals
 from devherd.backoff import Backoff
 from devherd.sources.program import (
     NotStartedError,
+    ProgramStderr,
     RunningProgram,
     Second,
-    Stderr,
     how_it_ended,
     left_behind,
     started,
@@ -96,7 +96,7 @@ class RunAtIntervals:
         self._order = order
         self._interval = order.interval or 0.0
         self._program: RunningProgram | None = None
-        self._stderr = Stderr()
+        self._stderr = ProgramStderr()
         self._output = bytearray()
         self._due_at = self._ends_at = self.spoke_at
 
@@ -167,7 +167,7 @@ class LeftRunning:
         self.spoke_at = time.monotonic()
         self._order = order
         self._program: RunningProgram | None = None
-        self._stderr = Stderr()
+        self._stderr = ProgramStderr()
         self._backoff = Backoff(1.0, 60.0)
         self._due_at = self._started_at = self._heard_at = self._below_limit_at = self.spoke_at
         self._failure = ""

@@ -42,7 +42,7 @@ _WRITE_AGAIN_SECONDS = 30.0
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its request changes."""
     signals.remember()
-    source = Source(child)
+    source = ReportListener(child)
     temporary = temporary_directory(source.directory)
     os.environ["TMPDIR"] = str(temporary)  # for the programs: they may write nowhere else
     _empty(temporary)
@@ -59,7 +59,7 @@ def _empty(directory: Path) -> None:
                 left.unlink(missing_ok=True)
 
 
-class Source:
+class ReportListener:
     """Reads reports, writes the findings file, sends heartbeats."""
 
     def __init__(self, child: Child) -> None:

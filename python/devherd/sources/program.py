@@ -36,7 +36,7 @@ class NotStartedError(Exception):
 
 
 def started(
-    command: Sequence[str], stderr: "Stderr", environment: Mapping[str, str] = MappingProxyType({})
+    command: Sequence[str], stderr: "ProgramStderr", environment: Mapping[str, str] = MappingProxyType({})
 ) -> "RunningProgram":
     """Start the program, with this in its environment, too. Raises NotStartedError."""
     why = unusable(command)
@@ -71,7 +71,7 @@ class Second:
             self._began, self._taken = time.monotonic(), 0
 
 
-class Stderr:
+class ProgramStderr:
     """The stderr of a program: its lines go into this process's log, as far as there is room; the last one is kept."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class RunningProgram:
     """A started program with pipes from its stdout and stderr. Raises OSError."""
 
     def __init__(
-        self, command: Sequence[str], stderr: Stderr, environment: Mapping[str, str] = MappingProxyType({})
+        self, command: Sequence[str], stderr: ProgramStderr, environment: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         adopt_orphans()
         self._process = subprocess.Popen(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd import spool
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.config.sections import External
 from devherd.health.held import Seen
 from devherd.proto import health_pb2
@@ -44,7 +44,7 @@ class Order:
     """True if a missing socket is no failure."""
 
 
-def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[str, str]:
+def requests_for(config: ResolvedConfig, findings: Path | None, boot_id: str) -> dict[str, str]:
     """The content of each request, by source. A monitor is asked while its socket exists or its findings count."""
     orders = {f"{EXTERNAL_PREFIX}{external.name}": _order(external, boot_id) for external in config.health.external}
     monitors = {**config.health.monitors, AMD_KFD: "auto" if config.health.amd_kfd else ""}

@@ -35,7 +35,7 @@ prompt = devherd
 """
 
 
-class Control(SupervisorNamespaceRPCInterface):
+class SupervisorctlCalls(SupervisorNamespaceRPCInterface):
     """The calls of supervisorctl. Programs come from the spool, so reloading means devherd's own configuration."""
 
     def restart(self) -> bool:

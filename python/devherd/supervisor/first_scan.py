@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from devherd import fork, signals
-from devherd.config.resolved import Config, as_json, from_json
+from devherd.config.resolved import ResolvedConfig, as_json, from_json
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -58,7 +58,7 @@ class FirstScan:
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
 
-    def config(self) -> Config | None:
+    def config(self) -> ResolvedConfig | None:
         """Wait for the configuration; None if it is invalid, which the process has logged."""
         signals.ready([self._answers])
         signals.end_if_asked()
@@ -170,7 +170,7 @@ class _Reader:
         return code, config
 
 
-def rehearse_start(config: Config, access: Access) -> None:
+def rehearse_start(config: ResolvedConfig, access: Access) -> None:
     """Scan, and serve the resources in a separate process with `access`. Raises DevherdError if that fails.
 
     Call it in a process with one thread, because it forks; the scan starts more threads.

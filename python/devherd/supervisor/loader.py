@@ -11,7 +11,7 @@ from typing import Any
 
 from devherd import fork
 from devherd.config.chosen_file import label_answer
-from devherd.config.resolved import Config, ResolvedFileError, read_resolved, write_resolved
+from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved, write_resolved
 from devherd.configurations import Configurations
 from devherd.errors import DevherdError, UsageError
 from devherd.log import Once
@@ -29,14 +29,14 @@ LONGEST_COMPLAINT = 4096
 _AGAIN_SECONDS = 30.0
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
-Load = Callable[[Settings | None], Config]
+Load = Callable[[Settings | None], ResolvedConfig]
 """Returns the configuration; with None at the start, else for a running instance with these settings."""
 
 
 class Loader:
     """Runs at most one process at a time; requests that arrive while it runs are handled after its end."""
 
-    def __init__(self, load: Load, options: Any, config: Config, *, is_old: bool) -> None:
+    def __init__(self, load: Load, options: Any, config: ResolvedConfig, *, is_old: bool) -> None:
         """`options` are the supervisor's, `config` is the configuration in force.
 
         `is_old`: it was read before this instance stood by, and may have been edited since.

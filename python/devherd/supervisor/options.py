@@ -137,7 +137,9 @@ class Options(ServerOptions):
         self.strip_ansi = False
         self.serverurl = f"unix://{self.settings.control_socket}"
         self.server_configs = [control.server_config(self.settings)]
-        self.rpcinterface_factories: list[tuple[str, Any, dict[str, Any]]] = [("supervisor", control.Control, {})]
+        self.rpcinterface_factories: list[tuple[str, Any, dict[str, Any]]] = [
+            ("supervisor", control.SupervisorctlCalls, {})
+        ]
         self.process_group_configs = self._groups()
 
     def _groups(self) -> list[GroupConfig]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from devherd import spool
 from devherd.config.chosen_file import kept_label_file
-from devherd.config.resolved import Config, ResolvedFileError, read_resolved
+from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
 from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import HOLDERS
@@ -44,7 +44,7 @@ class Program:
     """Suffix of those files."""
     keys: Callable[[str], bool] = lambda _key: True
     """Returns True if the file with this key belongs to this program."""
-    wanted: Callable[[Config, Settings], bool] | None = None
+    wanted: Callable[[ResolvedConfig, Settings], bool] | None = None
     """Returns True if the child runs under the configuration in force; None: always."""
     reloads: bool = False
     """True if it reads the configuration, and reads it again at SIGHUP."""
@@ -63,15 +63,15 @@ class Programs:
     """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
 
     children: tuple[Program, ...]
-    first_scan: Callable[[Config], None]
+    first_scan: Callable[[ResolvedConfig], None]
     """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
     """Imports what resource children need, in the supervisor."""
     preload_scan: Callable[[], None] = _nothing
     """Imports what the first scan needs, in its process, while the supervisor still imports."""
-    rehearse: Callable[[Config], None] = _nothing
+    rehearse: Callable[[ResolvedConfig], None] = _nothing
     """Runs in the first scan's process while it waits; raises if this instance cannot do its work."""
-    stand_by: Callable[[Config, str, Callable[[], bool], bool], None] = _nothing
+    stand_by: Callable[[ResolvedConfig, str, Callable[[], bool], bool], None] = _nothing
     """Runs in a separate process while this instance waits for another one; killed at the end of the wait.
 
     Arguments: the configuration; why it waits; a function that announces this instance as standby, to be called until
@@ -84,19 +84,19 @@ def _preload_scan() -> None:
         import devherd.scanner.loop  # noqa: PLC0415, F401 - only this process needs it
 
 
-def _first_scan(config: Config) -> None:
+def _first_scan(config: ResolvedConfig) -> None:
     from devherd.scanner import loop as scanner  # noqa: PLC0415 - only this process needs it
 
     scanner.first_scan(config)
 
 
-def _rehearse(config: Config) -> None:
+def _rehearse(config: ResolvedConfig) -> None:
     from devherd.supervisor.first_scan import rehearse_start  # noqa: PLC0415 - in the process of the first scan
 
     rehearse_start(config, _rehearsal_access(config.settings()))
 
 
-def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
+def _stand_by(config: ResolvedConfig, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
     with lean_imports(PROMETHEUS):
         from devherd.exporter.standby import serve  # noqa: PLC0415 - only this process needs it
     from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - only this process needs it
@@ -138,7 +138,7 @@ def _nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
-def _serves_http(config: Config, _settings: Settings) -> bool:
+def _serves_http(config: ResolvedConfig, _settings: Settings) -> bool:
     return bool(config.settings().listen_addresses)
 
 
@@ -173,7 +173,7 @@ def _rehearsal_access(settings: Settings) -> Access:
     return Access(sockets=settings.socket_directories, limits=_RESOURCE_LIMITS)
 
 
-def _standby_access(config: Config) -> Access:
+def _standby_access(config: ResolvedConfig) -> Access:
     """Reads files for name resolution and its certificates, listens. The run directory belongs to another instance."""
     certificates = tuple(config.web.directories())
     return Access(
@@ -313,7 +313,7 @@ def _holders_access(settings: Settings, _name: str) -> Access:
     return Access(write=(directory,), made=(directory,), follows=(directory,))
 
 
-def _asks_before_starts(config: Config, _settings: Settings) -> bool:
+def _asks_before_starts(config: ResolvedConfig, _settings: Settings) -> bool:
     return any(rule.advertise and rule.pre_start.is_on for rule in config.resources)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from devherd import fork, signals
 from devherd import log as logs
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.instance.files import announce_standby, open_standby_file
 from devherd.proto import spool_pb2
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class Standby:
     """From `begin` to `end` a separate process serves HTTP for this instance, whose supervisor waits for locks."""
 
-    def __init__(self, config: Config, programs: Programs, first_scan: FirstScan) -> None:
+    def __init__(self, config: ResolvedConfig, programs: Programs, first_scan: FirstScan) -> None:
         self._config = config
         self._programs = programs
         self._first_scan = first_scan

@@ -14,7 +14,7 @@ import grpc.aio  # noqa: F401
 import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
 from devherd import log as logs
 from devherd import signals, spool
-from devherd.config.resolved import Config, write_resolved
+from devherd.config.resolved import ResolvedConfig, write_resolved
 from devherd.health import cordon
 from devherd.history import forget_old
 from devherd.kubelet import endpoint
@@ -39,7 +39,7 @@ _RESOURCE_LOG = re.compile(r"resource:(?P<key>.+)\.log(\.\d+)?")
 
 def prepare(
     load: Load,
-    config: Config,
+    config: ResolvedConfig,
     programs: Programs,
     first_scan: FirstScan,
     *,

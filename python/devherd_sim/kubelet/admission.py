@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.connections import Endpoint, PluginError
-from devherd_sim.kubelet.ledger import Devices, Ledger, Reuse
-from devherd_sim.kubelet.node import Node
+from devherd_sim.kubelet.connections import PluginEndpoint, PluginError
+from devherd_sim.kubelet.ledger import AllocationLedger, Devices, Reuse
+from devherd_sim.kubelet.node import KubeletNode
 from devherd_sim.kubelet.pod import (
     WITHOUT_NUMA,
     AdmissionError,
@@ -41,7 +41,7 @@ class Wish:
 class Choice:
     """One choice of devices. Chosen devices are marked as in use at once, even if the choice fails later."""
 
-    def __init__(self, wish: Wish, devices: Devices, endpoint: Endpoint | None, ledger: Ledger) -> None:
+    def __init__(self, wish: Wish, devices: Devices, endpoint: PluginEndpoint | None, ledger: AllocationLedger) -> None:
         self._wish = wish
         self._devices = devices
         self._endpoint = endpoint
@@ -104,7 +104,7 @@ class Choice:
 class Admission:
     """Allocates devices to pods, one at a time."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: KubeletNode) -> None:
         self._node = node
         self._reuse = Reuse(node.ledger)
         self._one_at_a_time = asyncio.Lock()
@@ -252,7 +252,7 @@ def _allocation(
 Answer = dict[str, object]
 
 
-async def start(node: Node, admission: Admission, container: Container) -> Answer:
+async def start(node: KubeletNode, admission: Admission, container: Container) -> Answer:
     """Start a container of an active pod and return the merged answers of its plugins.
 
     Allocates devices of resources that were unknown at admission and are known now. Raises StartError: kubelets retry.
@@ -273,7 +273,7 @@ async def start(node: Node, admission: Admission, container: Container) -> Answe
     return answer(node.ledger.of(container))
 
 
-async def _prepare(node: Node, container: Container, resource: str) -> None:
+async def _prepare(node: KubeletNode, container: Container, resource: str) -> None:
     """Call PreStartContainer if the plugin requires it. Raises StartError or PluginError."""
     endpoint = node.endpoint(resource)
     if endpoint is None and resource not in node.devices:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.connections import Endpoint, PluginError
+from devherd_sim.kubelet.connections import PluginEndpoint, PluginError
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.plugin_findings import Finding, Problem
 from devherd_sim.kubelet.reports import refusal, state
@@ -101,7 +101,7 @@ class Checker:
             found += [finding for finding in again if finding.check not in {each.check for each in found}]
         return found
 
-    def _alive(self, resource: str) -> Endpoint | None:
+    def _alive(self, resource: str) -> PluginEndpoint | None:
         endpoint = self._kubelet.plugin(resource)
         return endpoint if endpoint is not None and endpoint.stopped_at is None else None
 
@@ -153,7 +153,7 @@ class Checker:
             found += [problem async for problem in self._calls(endpoint, ids)]
         return found + [("slow-answer", answer) for answer in self._slow]
 
-    async def _calls(self, endpoint: Endpoint, ids: list[str]) -> AsyncIterator[Problem]:
+    async def _calls(self, endpoint: PluginEndpoint, ids: list[str]) -> AsyncIterator[Problem]:
         allocated = await self._timed("Allocate", lambda: endpoint.ask_allocate(ids[:1], CALL_SECONDS))
         if isinstance(allocated, PluginError):
             yield "allocate-fails", f"Allocate of `{ids[0]}`: {allocated}"
@@ -171,7 +171,7 @@ class Checker:
             if isinstance(started, PluginError):
                 yield "pre-start-fails", f"PreStartContainer of `{ids[0]}`: {started}"
 
-    async def _preference(self, endpoint: Endpoint, ids: list[str]) -> list[Problem]:
+    async def _preference(self, endpoint: PluginEndpoint, ids: list[str]) -> list[Problem]:
         must, size = ids[-1:], min(2, len(ids))
         preferred = await self._timed(
             "GetPreferredAllocation", lambda: endpoint.ask_preferred(ids, must, size, CALL_SECONDS)

@@ -42,7 +42,7 @@ class PluginError(Exception):
     """A call to a plugin failed; the message is the kubelet's."""
 
 
-class Endpoint:
+class PluginEndpoint:
     """A plugin of one resource at one socket."""
 
     def __init__(self, resource: str, socket: str) -> None:
@@ -179,7 +179,7 @@ GRACE_SECONDS = 300.0
 """Seconds that a resource keeps its capacity without a plugin."""
 
 
-class Connections:
+class ConnectedPlugins:
     """The plugins of one kubelet, from its start to its stop. `devices` is shared with admission."""
 
     def __init__(
@@ -192,12 +192,12 @@ class Connections:
         numa_nodes: int,
         clients: "Clients",
     ) -> None:
-        self.connecting: list[Endpoint] = []
+        self.connecting: list[PluginEndpoint] = []
         """Plugins that are being dialled, or asked for their options."""
-        self.live: list[Endpoint] = []
+        self.live: list[PluginEndpoint] = []
         """Plugins whose ListAndWatch is open, oldest first: several of one resource if an older one goes on."""
         self._clients = clients
-        self._open: set[Endpoint] = set()
+        self._open: set[PluginEndpoint] = set()
         """Every connection that was not closed: kubelets leave some open for good."""
         self._devices = devices
         self._events = events
@@ -212,7 +212,7 @@ class Connections:
     async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
         """Dial a plugin and start reading its lists. Raises PluginError, and drops the client, if that fails."""
         self._record_same_socket(resource, socket)
-        endpoint = Endpoint(resource, socket)
+        endpoint = PluginEndpoint(resource, socket)
         self._open.add(endpoint)
         self._clients.add(endpoint)
         self.connecting.append(endpoint)
@@ -232,7 +232,7 @@ class Connections:
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
 
-    def endpoint(self, resource: str) -> Endpoint | None:
+    def endpoint(self, resource: str) -> PluginEndpoint | None:
         """The plugin that is asked for a resource, also one that the kubelet has dropped; None without one."""
         return self._clients.endpoints.get(resource)
 
@@ -262,11 +262,11 @@ class Connections:
             endpoint.stopped_at = endpoint.stopped_at or time.monotonic()
             await self._hang_up(endpoint)
 
-    async def _hang_up(self, endpoint: Endpoint) -> None:
+    async def _hang_up(self, endpoint: PluginEndpoint) -> None:
         self._open.discard(endpoint)
         await endpoint.close()
 
-    async def _listen(self, endpoint: Endpoint) -> None:
+    async def _listen(self, endpoint: PluginEndpoint) -> None:
         ended = "the plugin ended the stream"
         known: set[str] = set()
         try:

@@ -39,7 +39,7 @@ def socket_of(kubelet_dir: Path) -> Path:
     return kubelet_dir / SOCKET_NAME
 
 
-class Control:
+class KubeletCommands:
     """Serves the commands of one kubelet."""
 
     def __init__(self, kubelet: EmbeddedKubelet) -> None:

@@ -61,7 +61,7 @@ KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class KubeletEvent:
     """An event. `at`: monotonic time in seconds."""
 
     at: float
@@ -82,13 +82,13 @@ class Events:
     """The event log of one kubelet. Used from its event loop only."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
-        self._listeners: list[Callable[[Event], None]] = []
+        self._events: list[KubeletEvent] = []
+        self._listeners: list[Callable[[KubeletEvent], None]] = []
         self._waiting: set[asyncio.Future[None]] = set()
 
     def record(self, kind: Kind, resource: str = "", **detail: Any) -> None:
         """Append an event with the current time, and notify listeners and waiters."""
-        event = Event(time.monotonic(), kind, resource, detail, time.time())
+        event = KubeletEvent(time.monotonic(), kind, resource, detail, time.time())
         self._events.append(event)
         for listener in self._listeners:
             listener(event)
@@ -96,7 +96,7 @@ class Events:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def listen(self, listener: Callable[[Event], None]) -> None:
+    def listen(self, listener: Callable[[KubeletEvent], None]) -> None:
         """Call the listener for every event from now on."""
         self._listeners.append(listener)
 
@@ -104,7 +104,7 @@ class Events:
         """The current end of the log, for `since`."""
         return len(self._events)
 
-    def since(self, mark: int = 0, kind: Kind | None = None, resource: str | None = None) -> list[Event]:
+    def since(self, mark: int = 0, kind: Kind | None = None, resource: str | None = None) -> list[KubeletEvent]:
         """The events since a mark, optionally filtered by kind and resource."""
         return [
             event for event in self._events[mark:] if kind in (None, event.kind) and resource in (None, event.resource)
@@ -117,7 +117,7 @@ class Events:
         *,
         since: int = 0,
         within: float = PATIENCE_SECONDS,
-    ) -> Event:
+    ) -> KubeletEvent:
         """Wait for the first event of a kind since a mark and return it. Raises TimeoutError after `within` seconds."""
         await self.until(
             lambda: bool(self.since(since, kind, resource)), within=within, what=f"{kind} {resource or ''}".strip()

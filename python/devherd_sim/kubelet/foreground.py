@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from devherd.errors import UsageError
-from devherd_sim.kubelet.control import Control
-from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.kubelet.control import KubeletCommands
+from devherd_sim.kubelet.events import Kind, KubeletEvent
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.reports import refusal
 
@@ -78,7 +78,7 @@ async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None], pare
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     kubelet.events.listen(lambda event: _print(event, print_line))
-    control = Control(kubelet)
+    control = KubeletCommands(kubelet)
     await kubelet.start()
     try:
         await control.open()
@@ -96,7 +96,7 @@ async def _until_the_end(stopped: asyncio.Event, parent: int | None) -> None:
             await asyncio.wait_for(stopped.wait(), None if parent is None else PARENT_SECONDS)
 
 
-def _print(event: Event, print_line: Callable[[str], None]) -> None:
+def _print(event: KubeletEvent, print_line: Callable[[str], None]) -> None:
     text = sentence(event.as_json())
     if text is not None:
         print_line(f"{time.strftime('%H:%M:%S')} {text}")

@@ -10,7 +10,7 @@ from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd_sim.kubelet.pod import Allocation, Container, ContainerSpec, Pod
 
 
-class Ledger:
+class AllocationLedger:
     """The allocations that the kubelet keeps in its checkpoint."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Pods:
 class Reuse:
     """Devices that init containers of the current pod leave to later containers; reset with the next pod."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: AllocationLedger) -> None:
         self._ledger = ledger
         self._uid = ""
         self._offered: dict[str, set[str]] = {}

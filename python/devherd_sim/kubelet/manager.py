@@ -22,14 +22,14 @@ from devherd.settings import Settings
 from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
 from devherd_sim.kubelet.clients import NEWEST, Release
-from devherd_sim.kubelet.connections import GRACE_SECONDS, Connections, Endpoint
-from devherd_sim.kubelet.events import PATIENCE_SECONDS, Event
+from devherd_sim.kubelet.connections import GRACE_SECONDS, ConnectedPlugins, PluginEndpoint
+from devherd_sim.kubelet.events import PATIENCE_SECONDS, KubeletEvent
 from devherd_sim.kubelet.ledger import Devices
-from devherd_sim.kubelet.node import Node
+from devherd_sim.kubelet.node import KubeletNode
 from devherd_sim.kubelet.plugin_watcher import PluginWatcher
 from devherd_sim.kubelet.pod import Allocation, Container, Pod
-from devherd_sim.kubelet.pod_resources import PodResources, RateLimit
-from devherd_sim.kubelet.registration import Disturbance, Listener, Registration, refuse_second
+from devherd_sim.kubelet.pod_resources import CallLimit, PodResourcesServer
+from devherd_sim.kubelet.registration import Disturbance, GrpcListener, RegistrationService, refuse_second
 from devherd_sim.kubelet.topology import Policy, Topology
 
 
@@ -52,11 +52,11 @@ class EmbeddedKubelet:
         self.kubernetes = kubernetes
         """The release whose rules of registration it has."""
         topology = Topology(topology_policy, numa_nodes)
-        self._node = Node(self.paths.plugin_directory, topology, grace_seconds, kubernetes)
+        self._node = KubeletNode(self.paths.plugin_directory, topology, grace_seconds, kubernetes)
         self._admission = Admission(self._node)
-        self._registration: Registration | None = None
+        self._registration: RegistrationService | None = None
         self._watcher: PluginWatcher | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: list[GrpcListener] = []
         self.disturbances: dict[str, Disturbance] = {}
         """What the next Register calls meet, by resource; also after a restart."""
         self.events = self._node.events
@@ -79,7 +79,7 @@ class EmbeddedKubelet:
         self._node.pods.sources_ready = sources_ready
         removed = registration.clean(self.paths.plugin_directory)
         await self._listen(self.paths.kubelet_socket, self._serve_registration)
-        await self._listen(self.paths.pod_resources_socket, self._serve_pod_resources, [RateLimit()])
+        await self._listen(self.paths.pod_resources_socket, self._serve_pod_resources, [CallLimit()])
         self._watch_registry()
         self.events.record("started", removed=removed)
 
@@ -123,15 +123,15 @@ class EmbeddedKubelet:
         ids = known.healthy | known.unhealthy
         return {device_id: "Healthy" if device_id in known.healthy else "Unhealthy" for device_id in sorted(ids)}
 
-    def plugin(self, resource: str) -> Endpoint | None:
+    def plugin(self, resource: str) -> PluginEndpoint | None:
         """The plugin that Allocate goes to, even if the kubelet has dropped it; None without one since the start."""
         return self._node.endpoint(resource)
 
-    def live_plugins(self, resource: str) -> list[Endpoint]:
+    def live_plugins(self, resource: str) -> list[PluginEndpoint]:
         """The plugins of a resource whose ListAndWatch is open, oldest first."""
         return [each for each in self._connections.live if each.resource == resource] if self.running else []
 
-    def connecting(self, resource: str) -> Endpoint | None:
+    def connecting(self, resource: str) -> PluginEndpoint | None:
         """The plugin of a resource that is being dialled or asked for its options; None without one."""
         return next((each for each in self._connections.connecting if each.resource == resource), None)
 
@@ -216,7 +216,9 @@ class EmbeddedKubelet:
             self.events.record("freed", namespace=namespace, pod=pod)
         return held
 
-    async def until_registered(self, resource: str, *, since: int = 0, within: float = PATIENCE_SECONDS) -> Event:
+    async def until_registered(
+        self, resource: str, *, since: int = 0, within: float = PATIENCE_SECONDS
+    ) -> KubeletEvent:
         """Wait for a registration of a resource since a mark of `events` and return it. Raises TimeoutError."""
         return await self.events.wait("registered", resource, since=since, within=within)
 
@@ -227,7 +229,7 @@ class EmbeddedKubelet:
         )
 
     @property
-    def _connections(self) -> Connections:
+    def _connections(self) -> ConnectedPlugins:
         assert self._node.connections is not None  # since the first start
         return self._node.connections
 
@@ -241,7 +243,7 @@ class EmbeddedKubelet:
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         socket.parent.mkdir(parents=True, exist_ok=True)
-        listener = Listener(socket, serve, interceptors)
+        listener = GrpcListener(socket, serve, interceptors)
         await listener.open()
         self._listeners.append(listener)
 
@@ -251,10 +253,10 @@ class EmbeddedKubelet:
         self._watcher.start()
 
     def _serve_registration(self, server: grpc.aio.Server) -> None:
-        self._registration = Registration(
+        self._registration = RegistrationService(
             self.paths.plugin_directory, self._connections, self.events, self.disturbances
         )
         add_RegistrationServicer_to_server(self._registration, server)
 
     def _serve_pod_resources(self, server: grpc.aio.Server) -> None:
-        add_PodResourcesListerServicer_to_server(PodResources(self._node), server)
+        add_PodResourcesListerServicer_to_server(PodResourcesServer(self._node), server)

@@ -4,23 +4,23 @@ from pathlib import Path
 
 from devherd_sim.kubelet import checkpoint
 from devherd_sim.kubelet.clients import Release, clients_of
-from devherd_sim.kubelet.connections import Connections, Endpoint
+from devherd_sim.kubelet.connections import ConnectedPlugins, PluginEndpoint
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.ledger import Devices, Ledger, Pods
+from devherd_sim.kubelet.ledger import AllocationLedger, Devices, Pods
 from devherd_sim.kubelet.topology import Topology
 
 
-class Node:
+class KubeletNode:
     """Outlives restarts of the kubelet; `begin` resets it to what a new process knows."""
 
     def __init__(self, directory: Path, topology: Topology, grace_seconds: float, kubernetes: Release) -> None:
         self.events = Events()
         self.devices: dict[str, Devices] = {}
         """The devices of each registered resource."""
-        self.ledger = Ledger()
+        self.ledger = AllocationLedger()
         self.pods = Pods()
         self.topology = topology
-        self.connections: Connections | None = None
+        self.connections: ConnectedPlugins | None = None
         self._directory = directory
         self._grace_seconds = grace_seconds
         self._kubernetes = kubernetes
@@ -37,7 +37,7 @@ class Node:
             self._pods_known = True
         self.devices.clear()
         self.devices.update({resource: Devices() for resource in known.registered})
-        self.connections = Connections(
+        self.connections = ConnectedPlugins(
             self.devices,
             self.events,
             self._grace_seconds,
@@ -51,7 +51,7 @@ class Node:
         if self.connections is not None:
             await self.connections.close()
 
-    def endpoint(self, resource: str) -> Endpoint | None:
+    def endpoint(self, resource: str) -> PluginEndpoint | None:
         """The plugin that is asked for a resource; None if there is none."""
         return self.connections.endpoint(resource) if self.connections else None
 

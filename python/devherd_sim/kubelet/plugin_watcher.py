@@ -15,7 +15,7 @@ import grpc
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationStub
 from devherd.text import is_resource_name
-from devherd_sim.kubelet.connections import Connections, PluginError
+from devherd_sim.kubelet.connections import ConnectedPlugins, PluginError
 from devherd_sim.kubelet.events import Events
 from devherd_sim.kubelet.go_words import quoted, text
 
@@ -29,7 +29,7 @@ VERSION = "v1beta1"
 _ERROR = "RegisterPlugin error --"
 
 
-class RefusedError(Exception):
+class RefusedPluginError(Exception):
     """A plugin could not be registered; the message is that of the kubelet's log."""
 
 
@@ -48,34 +48,34 @@ class PluginSocket:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def register(self, connections: Connections) -> Registered:
+    async def register(self, connections: ConnectedPlugins) -> Registered:
         """Register the plugin. Raises RefusedError; the plugin is notified if possible."""
         options = [("grpc.default_authority", quote(self._path, safe="")), ("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self._path}", options=options) as channel:
             try:
                 await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
             except TimeoutError as error:
-                raise RefusedError(
+                raise RefusedPluginError(
                     f"{_ERROR} dial failed at socket {self._path}, err: failed to dial socket {self._path}, "
                     "err: context deadline exceeded"
                 ) from error
             return await self._register(RegistrationStub(channel), connections)
 
-    async def _register(self, plugin: "RegistrationAsyncStub", connections: Connections) -> Registered:
+    async def _register(self, plugin: "RegistrationAsyncStub", connections: ConnectedPlugins) -> Registered:
         info = await self._info(plugin)
         refusal = self._refusal(info)
         if refusal is not None:
             await self._notify(plugin, refusal)
-            raise RefusedError(refusal)
+            raise RefusedPluginError(refusal)
         try:
             await connections.connect(info.name, info.endpoint or self._path, None)
         except PluginError as error:
             refusal = f"{_ERROR} plugin registration failed with err: {error}"
             await self._notify(plugin, refusal)
-            raise RefusedError(refusal) from error
+            raise RefusedPluginError(refusal) from error
         try:
             await self._notify(plugin)
-        except RefusedError:
+        except RefusedPluginError:
             await connections.let_go(info.name, info.endpoint or self._path)
             raise
         return Registered(info.name, info.endpoint or self._path)
@@ -84,7 +84,7 @@ class PluginSocket:
         try:
             return await plugin.GetInfo(api.InfoRequest(), timeout=GET_INFO_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise RefusedError(
+            raise RefusedPluginError(
                 f"{_ERROR} failed to get plugin info using RPC GetInfo at socket {self._path}, err: {text(error)}"
             ) from error
 
@@ -108,7 +108,7 @@ class PluginSocket:
             await plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
         except grpc.aio.AioRpcError as failed:
             what = "error" if error else "registration status"
-            raise RefusedError(
+            raise RefusedPluginError(
                 f"{_ERROR} failed to send {what} at socket {self._path}, err: {error}: {text(failed)}"
             ) from failed
 
@@ -134,7 +134,7 @@ class _Found:
 class PluginWatcher:
     """Watches one directory and all below it, from `start` to `stop`."""
 
-    def __init__(self, directory: Path, connections: Connections, events: Events) -> None:
+    def __init__(self, directory: Path, connections: ConnectedPlugins, events: Events) -> None:
         self._directory = directory
         self._connections = connections
         self._events = events
@@ -187,7 +187,7 @@ class PluginWatcher:
     async def _register(self, path: str, found: _Found) -> None:
         try:
             found.registered = await found.socket.register(self._connections)
-        except RefusedError as error:
+        except RefusedPluginError as error:
             self._events.record("plugin-refused", socket=path, error=str(error))
             found.retry_at = asyncio.get_running_loop().time() + found.backoff
             found.backoff = min(2 * found.backoff, LONGEST_BACKOFF_SECONDS)

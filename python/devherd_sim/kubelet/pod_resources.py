@@ -8,14 +8,14 @@ import grpc
 
 from devherd.proto import podresources_v1_pb2 as api
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerServicer
-from devherd_sim.kubelet.node import Node
+from devherd_sim.kubelet.node import KubeletNode
 from devherd_sim.kubelet.pod import Pod
 
 
-class PodResources(PodResourcesListerServicer):
+class PodResourcesServer(PodResourcesListerServicer):
     """Answers from memory. Each device has one entry; a device of several NUMA nodes has one for each node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: KubeletNode) -> None:
         self._node = node
 
     async def List(  # noqa: N802 - the service's own name
@@ -89,7 +89,7 @@ CALLS_PER_SECOND = 100.0
 BURST = 10.0
 
 
-class RateLimit(grpc.aio.ServerInterceptor):
+class CallLimit(grpc.aio.ServerInterceptor):
     """A token bucket; calls are refused while it is empty."""
 
     def __init__(self) -> None:

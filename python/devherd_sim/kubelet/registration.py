@@ -19,7 +19,7 @@ from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationServicer
 from devherd.text import is_resource_name
-from devherd_sim.kubelet.connections import Connections, PluginError
+from devherd_sim.kubelet.connections import ConnectedPlugins, PluginError
 from devherd_sim.kubelet.events import Events
 from devherd_sim.kubelet.go_words import quoted
 
@@ -38,13 +38,13 @@ class Disturbance:
     """Seconds before the answer."""
 
 
-class Registration(RegistrationServicer):
+class RegistrationService(RegistrationServicer):
     """Answers Register after it has dialled the plugin and got its options."""
 
     def __init__(
         self,
         directory: Path,
-        connections: Connections,
+        connections: ConnectedPlugins,
         events: Events,
         disturbances: Mapping[str, Disturbance],
     ) -> None:
@@ -134,7 +134,7 @@ _numbers = itertools.count()
 _LONGEST_PATH = 107  # bytes: sun_path of unix(7), less the zero at its end
 
 
-class Listener:
+class GrpcListener:
     """A gRPC server on a Unix socket. `add_services` adds its services.
 
     Plugins compare inode and ctime of kubelet.sock to see a restart. The socket is therefore bound under a private name

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from devherd_sim.kubelet.connections import Endpoint
-from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.kubelet.connections import PluginEndpoint
+from devherd_sim.kubelet.events import Kind, KubeletEvent
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.pod import Allocation
 
@@ -50,7 +50,7 @@ def resource_report(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any]:
     }
 
 
-def _plugin_report(plugin: Endpoint) -> dict[str, Any]:
+def _plugin_report(plugin: PluginEndpoint) -> dict[str, Any]:
     return {
         "socket": plugin.socket,
         "connected_seconds": _since(plugin.lists_seen.connected_at),
@@ -95,7 +95,7 @@ def known_resources(kubelet: EmbeddedKubelet) -> list[str]:
     return sorted(called.union(found, kubelet.resources()))
 
 
-def connected(kubelet: EmbeddedKubelet, resource: str) -> Endpoint | None:
+def connected(kubelet: EmbeddedKubelet, resource: str) -> PluginEndpoint | None:
     """The plugin that the kubelet asks; None if it has never come, or is gone."""
     plugin = kubelet.plugin(resource) if kubelet.running else None
     return plugin if plugin is not None and plugin.stopped_at is None else None
@@ -178,13 +178,13 @@ def _absent(exists: bool) -> str:
 _OUTCOMES: tuple[Kind, ...] = ("registered", "register-refused", "register-abandoned", "disconnected", "forgotten")
 
 
-def _last(kubelet: EmbeddedKubelet, name: str) -> Event | None:
+def _last(kubelet: EmbeddedKubelet, name: str) -> KubeletEvent | None:
     """The last thing that became of a resource's plugin since the kubelet's start; None: nothing."""
     mine = [event for event in _since_start(kubelet, name) if event.kind in _OUTCOMES]
     return mine[-1] if mine else None
 
 
-def _since_start(kubelet: EmbeddedKubelet, name: str) -> list[Event]:
+def _since_start(kubelet: EmbeddedKubelet, name: str) -> list[KubeletEvent]:
     """What became of a resource since the kubelet's last start."""
     events = kubelet.events.since()
     start = max((number for number, event in enumerate(events) if event.kind == "started"), default=0)
@@ -198,7 +198,7 @@ def _last_error(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any] | None:
     return _error_json(errors[-1]) if errors else None
 
 
-def _error_json(event: Event) -> dict[str, Any]:
+def _error_json(event: KubeletEvent) -> dict[str, Any]:
     text = refusal(**event.detail) if event.kind == "register-refused" else event.detail["error"]
     return {"error": text, "seconds_ago": _since(event.at)}
 

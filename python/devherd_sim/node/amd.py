@@ -81,7 +81,7 @@ _PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DrmDevice:
     """A DRM device of a GPU: its PCI function (`xcp` empty) or a platform device. A spare one is no partition."""
 
     card: int
@@ -91,7 +91,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class AmdGpu:
     """One GPU. `number` counts on the host; `hive`: its group and its hive in the group, None without a hive."""
 
     spec: AmdSpec
@@ -99,7 +99,7 @@ class Gpu:
     path: str
     numa_node: int
     hive: tuple[int, int] | None
-    parts: tuple[Part, ...]
+    parts: tuple[DrmDevice, ...]
 
     @property
     def model(self) -> Model:
@@ -112,7 +112,7 @@ class Gpu:
         return self.path.rpartition("/")[2]
 
 
-def gpus(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> Iterator[Gpu]:
+def gpus(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> Iterator[AmdGpu]:
     """All GPUs in the order in which the driver finds them."""
     for group, spec in enumerate(groups):
         count = len(spec.addresses) or spec.cards
@@ -121,7 +121,7 @@ def gpus(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> Iterator[
             path = _path_of(spec.addresses[index]) if spec.addresses else slots.take(near)
             hive = (group, index * spec.hives // count) if spec.hives else None
             parts = tuple(_parts(spec, numbers)) if spec.driver == "amdgpu" else ()
-            yield Gpu(spec, numbers.take("amd gpu"), path, near, hive, parts)
+            yield AmdGpu(spec, numbers.take("amd gpu"), path, near, hive, parts)
 
 
 def partitions(spec: AmdSpec) -> int:
@@ -130,14 +130,14 @@ def partitions(spec: AmdSpec) -> int:
     return units if spec.compute_partition == "CPX" else min(units, _PARTS[spec.compute_partition])
 
 
-def _parts(spec: AmdSpec, numbers: Numbers) -> Iterator[Part]:
+def _parts(spec: AmdSpec, numbers: Numbers) -> Iterator[DrmDevice]:
     displays = int(spec.display)
     for index in range(1 + (_XCPS if MODELS[spec.model].units > 1 else 0)):
         card = numbers.take("drm card")
         if card >= PRIMARY_MINORS:
             return
         xcp = f"{spec.xcp_name}{spec.first_xcp + numbers.take('amdgpu xcp')}" if index else ""
-        yield Part(card, _FIRST_RENDER_MINOR + card - displays, xcp, is_spare=index >= partitions(spec))
+        yield DrmDevice(card, _FIRST_RENDER_MINOR + card - displays, xcp, is_spare=index >= partitions(spec))
 
 
 def _path_of(address: str) -> str:
@@ -152,7 +152,7 @@ _VFIO_MAJOR = 511
 _VIRTUAL_FUNCTION = 0x74B5
 
 
-def passed_through(gpus: Sequence[Gpu], numbers: Numbers) -> list[Entry]:
+def passed_through(gpus: Sequence[AmdGpu], numbers: Numbers) -> list[Entry]:
     """The entries of GPUs that amdgpu does not drive; each function with a driver has its own IOMMU group."""
     made: list[Entry] = []
     if any(gpu.spec.driver != "none" for gpu in gpus):
@@ -165,7 +165,7 @@ def passed_through(gpus: Sequence[Gpu], numbers: Numbers) -> list[Entry]:
     return made
 
 
-def _functions(gpu: Gpu) -> list[pci.Function]:
+def _functions(gpu: AmdGpu) -> list[pci.Function]:
     virtual = tuple(f"{gpu.path[:-4]}{index // 8:02x}.{index % 8}" for index in range(1, gpu.spec.vfs + 1))
     driver = None if gpu.spec.driver == "none" else gpu.spec.driver
     physical = pci.Function(

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 
 from devherd_sim.node import kfd, pci
-from devherd_sim.node.amd import AmdSpec, Gpu, Part, gpus, passed_through
+from devherd_sim.node.amd import AmdGpu, AmdSpec, DrmDevice, gpus, passed_through
 from devherd_sim.node.entry import Entry, File, attributes, link, named_link
 from devherd_sim.node.intel_fpga import Numbers
 from devherd_sim.node.machine import character_device, class_device, class_node, uevent
@@ -53,12 +53,12 @@ def entries(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[E
     return [*made, *(entry for gpu in under_amdgpu for entry in _gpu(gpu, numbers.take("hwmon")))]
 
 
-def driven(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Gpu]:
+def driven(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[AmdGpu]:
     """The GPUs that KFD knows."""
     return [gpu for gpu in _planned(groups, slots, numbers)[1] if gpu.spec.driver == "amdgpu"]
 
 
-def _planned(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> tuple[list[Entry], list[Gpu]]:
+def _planned(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> tuple[list[Entry], list[AmdGpu]]:
     """The entries of the management controller's display, which comes before all GPUs, and the GPUs."""
     has_display = any(spec.display for spec in groups)
     display = _display(slots.take(0), numbers.take("drm card")) if has_display else []
@@ -72,7 +72,7 @@ def _module() -> list[Entry]:
     ]
 
 
-def _gpu(gpu: Gpu, sensors_number: int) -> list[Entry]:
+def _gpu(gpu: AmdGpu, sensors_number: int) -> list[Entry]:
     function = pci.Function(
         path=gpu.path,
         vendor=AMD,
@@ -104,7 +104,7 @@ def _gpu(gpu: Gpu, sensors_number: int) -> list[Entry]:
     ]
 
 
-def _part(gpu: Gpu, part: Part) -> list[Entry]:
+def _part(gpu: AmdGpu, part: DrmDevice) -> list[Entry]:
     if not part.xcp:
         return _drm(gpu.path, part.card, part.render)
     path = f"sys/devices/platform/{part.xcp}"

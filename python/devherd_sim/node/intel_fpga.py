@@ -37,7 +37,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FpgaPart:
     """The engine and ports of one PCI function. `number`: that of its directory in the class."""
 
     function: Function
@@ -71,7 +71,7 @@ class Numbers:
         return self.used[kind] - 1
 
 
-def parts(plan: CardPlan, numbers: Numbers) -> list[Part]:
+def parts(plan: CardPlan, numbers: Numbers) -> list[FpgaPart]:
     """The parts of a card; accelerator functions are assigned to its ports in turn."""
     virtual = tuple(virtual_function(plan.path, index) for index in range(1, plan.virtual_functions + 1))
     name, device, virtual_device = _PCI[plan.driver]
@@ -80,13 +80,13 @@ def parts(plan: CardPlan, numbers: Numbers) -> list[Part]:
     card_number = numbers.take(f"{plan.driver} card")
     engine = _engine(plan, numbers, len(virtual) or plan.ports)
     if not virtual:
-        return [Part(physical, card_number, engine, tuple(ports))]
+        return [FpgaPart(physical, card_number, engine, tuple(ports))]
     functions = (
         Function(path=path, device=virtual_device, driver=name, numa_node=plan.numa_node, physical=plan.path)
         for path in virtual
     )
-    below = [Part(function, numbers.take(f"{plan.driver} card"), None, (next(ports),)) for function in functions]
-    return [Part(physical, card_number, engine, ()), *below]
+    below = [FpgaPart(function, numbers.take(f"{plan.driver} card"), None, (next(ports),)) for function in functions]
+    return [FpgaPart(physical, card_number, engine, ()), *below]
 
 
 def _ports(plan: CardPlan, numbers: Numbers) -> Iterator[Port]:
@@ -128,7 +128,7 @@ _POWER = {
 }
 
 
-def dfl_entries(part: Part) -> list[Entry]:
+def dfl_entries(part: FpgaPart) -> list[Entry]:
     """The region of a function: with engine and ports, or with the port of a virtual function."""
     region = f"{part.function.path}/fpga_region/region{part.number}"
     made = class_device(region, "fpga_region", part.function.path)
@@ -207,7 +207,7 @@ _OPAE_THERMAL = {"temperature": "45", "threshold1": "90", "threshold2": "93", "t
 _THRESHOLDS = {"threshold1_reached": "0", "threshold2_reached": "0"}
 
 
-def opae_entries(part: Part) -> list[Entry]:
+def opae_entries(part: FpgaPart) -> list[Entry]:
     """The card directory of a function: with engine and ports, or with the port of a virtual function."""
     card = f"{part.function.path}/fpga/intel-fpga-dev.{part.number}"
     made = class_device(card, "fpga", part.function.path)
@@ -235,7 +235,7 @@ def _opae_port(port: Port, path: str) -> list[Entry]:
     ]
 
 
-def _opae_engine(part: Part, engine: Engine, path: str) -> list[Entry]:
+def _opae_engine(part: FpgaPart, engine: Engine, path: str) -> list[Entry]:
     facts = {
         "bitstream_id": "0x63000023b637277",
         "bitstream_metadata": "0x1710241",

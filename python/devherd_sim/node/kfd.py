@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from devherd_sim.node.amd import Gpu, Part, partitions
+from devherd_sim.node.amd import AmdGpu, DrmDevice, partitions
 from devherd_sim.node.entry import Directory, Entry, File, attributes
 from devherd_sim.node.machine import class_node
 from devherd_sim.node.tree import put, rewrite
@@ -20,12 +20,12 @@ _SOME_ID = 0xF0A1_0000_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class KfdNode:
     """A GPU or partition. `number`: that of its node in the topology; `partition`: its index within the GPU."""
 
     number: int
-    gpu: Gpu
-    part: Part
+    gpu: AmdGpu
+    part: DrmDevice
     partition: int
 
     @property
@@ -41,7 +41,7 @@ class _Link:
     weight: int
 
 
-def entries(gpus: Sequence[Gpu], numa_nodes: int) -> list[Entry]:
+def entries(gpus: Sequence[AmdGpu], numa_nodes: int) -> list[Entry]:
     """The entries of KFD's device and its topology."""
     sockets = max(numa_nodes, 1)
     nodes = numbered(computing(gpus), sockets)
@@ -54,18 +54,20 @@ def entries(gpus: Sequence[Gpu], numa_nodes: int) -> list[Entry]:
     ]
 
 
-def computing(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, int]]:
+def computing(gpus: Iterable[AmdGpu]) -> Iterator[tuple[AmdGpu, int]]:
     """Yields each GPU with the index of each of its partitions in use."""
     for gpu in gpus:
         yield from ((gpu, partition) for partition, part in enumerate(gpu.parts) if not part.is_spare)
 
 
-def numbered(parts: Iterable[tuple[Gpu, int]], sockets: int) -> list[Node]:
+def numbered(parts: Iterable[tuple[AmdGpu, int]], sockets: int) -> list[KfdNode]:
     """The nodes of these partitions, numbered after those of the processors."""
-    return [Node(sockets + index, gpu, gpu.parts[partition], partition) for index, (gpu, partition) in enumerate(parts)]
+    return [
+        KfdNode(sockets + index, gpu, gpu.parts[partition], partition) for index, (gpu, partition) in enumerate(parts)
+    ]
 
 
-def processor_entries(socket: int, sockets: int, nodes: Sequence[Node]) -> list[Entry]:
+def processor_entries(socket: int, sockets: int, nodes: Sequence[KfdNode]) -> list[Entry]:
     """The entries of a processor node: no SIMDs, no render node."""
     links = [_Link(_HYPER_TRANSPORT, other, _PROCESSOR_WEIGHT) for other in range(sockets) if other != socket]
     links += [_Link(_PCIE, node.number, _PCIE_WEIGHT) for node in nodes if node.processor == socket]
@@ -91,7 +93,7 @@ def processor_entries(socket: int, sockets: int, nodes: Sequence[Node]) -> list[
     return [*_node(socket, 0, facts, 270 << 30), *_links(socket, "io_links", links)]
 
 
-def node_entries(node: Node, nodes: Sequence[Node], sockets: int, *, is_filled_in: bool = True) -> list[Entry]:
+def node_entries(node: KfdNode, nodes: Sequence[KfdNode], sockets: int, *, is_filled_in: bool = True) -> list[Entry]:
     """The entries of a GPU or partition. One that is not filled in has no render node and no location yet."""
     gpu, model = node.gpu, node.gpu.model
     io_links = [*_xgmi(node, nodes), _Link(_PCIE, node.processor, _PCIE_WEIGHT)]
@@ -132,7 +134,7 @@ def node_entries(node: Node, nodes: Sequence[Node], sockets: int, *, is_filled_i
     ]
 
 
-def _xgmi(node: Node, nodes: Sequence[Node]) -> Iterator[_Link]:
+def _xgmi(node: KfdNode, nodes: Sequence[KfdNode]) -> Iterator[_Link]:
     for other in nodes:
         if other.gpu == node.gpu and other != node:
             yield _Link(_XGMI, other.number, _WITHIN_WEIGHT)
@@ -140,7 +142,7 @@ def _xgmi(node: Node, nodes: Sequence[Node]) -> Iterator[_Link]:
             yield _Link(_XGMI, other.number, node.gpu.model.xgmi_weight)
 
 
-def _p2p(node: Node, nodes: Sequence[Node], sockets: int) -> Iterator[_Link]:
+def _p2p(node: KfdNode, nodes: Sequence[KfdNode], sockets: int) -> Iterator[_Link]:
     for other in nodes:
         if other.gpu != node.gpu and (node.gpu.hive is None or other.gpu.hive != node.gpu.hive):
             yield _Link(_PCIE, other.number, _OTHER_HIVE_WEIGHT)
@@ -192,7 +194,7 @@ def _lines(facts: Mapping[str, int]) -> bytes:
 class KfdRebuild:
     """Changes the topology from one set of GPUs to another; each step is a state that a reader could see."""
 
-    def __init__(self, root: Path, before: Sequence[Gpu], after: Sequence[Gpu], sockets: int) -> None:
+    def __init__(self, root: Path, before: Sequence[AmdGpu], after: Sequence[AmdGpu], sockets: int) -> None:
         self._root = root
         self._generation = root / TOPOLOGY / "generation_id"
         self._sockets = sockets
@@ -231,7 +233,7 @@ class KfdRebuild:
             self._write(node_entries(node, nodes, self._sockets, is_filled_in=index < filled_in))
             yield
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[KfdNode]:
         return numbered(self._computing, self._sockets)
 
     def _raise_generation(self) -> None:

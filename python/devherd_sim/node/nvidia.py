@@ -120,7 +120,7 @@ class NvidiaSpec(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class NvidiaGpu:
     """One GPU and its place in the PCI tree."""
 
     number: int
@@ -159,7 +159,7 @@ def nvml_answer(facts: dict[str, Any]) -> File:
     return File.line(NVML_ANSWER, json.dumps({"facts": facts}, indent=1))
 
 
-def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[Gpu]:
+def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[NvidiaGpu]:
     model = MODELS[spec.model]
     for number, (path, switch, numa_node) in enumerate(_places(spec, slots)):
         profiles = spec.mig[number] if number < len(spec.mig) else None
@@ -171,7 +171,7 @@ def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[Gpu]:
             driver="nvidia",
             numa_node=numa_node,
         )
-        yield Gpu(
+        yield NvidiaGpu(
             number=number,
             minor=numbers.take("nvidia minor"),
             function=function,
@@ -210,7 +210,7 @@ def _bus(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(":00.0")
 
 
-def _bridges(gpus: Sequence[Gpu]) -> list[Entry]:
+def _bridges(gpus: Sequence[NvidiaGpu]) -> list[Entry]:
     made: dict[str, list[Entry]] = {}
     for gpu in gpus:
         node = gpu.function.numa_node
@@ -269,7 +269,7 @@ def stop_fabric_manager(root: Path) -> None:
     shutil.rmtree(process)
 
 
-def _gpu(gpu: Gpu, numbers: Numbers) -> list[Entry]:
+def _gpu(gpu: NvidiaGpu, numbers: Numbers) -> list[Entry]:
     path = gpu.function.path
     card = numbers.take("drm card")
     return [
@@ -294,7 +294,7 @@ def information_path(address: str) -> str:
     return f"proc/driver/nvidia/gpus/{address}/information"
 
 
-def _information(gpu: Gpu) -> str:
+def _information(gpu: NvidiaGpu) -> str:
     video_bios = "96.00.74.00.01" if gpu.is_initialised else "??.??.??.??.??"
     lines = [
         f"Model: \t\t {gpu.model.name}",
@@ -312,7 +312,7 @@ def _information(gpu: Gpu) -> str:
     return "\n".join(lines)
 
 
-def _facts(spec: NvidiaSpec, gpus: Sequence[Gpu]) -> dict[str, Any]:
+def _facts(spec: NvidiaSpec, gpus: Sequence[NvidiaGpu]) -> dict[str, Any]:
     """NVML's facts; it does not count excluded GPUs."""
     visible = [gpu for gpu in gpus if not gpu.is_excluded]
     return {
@@ -352,7 +352,7 @@ def _switch(number: int) -> str:
     return f"0000:f{number}:00.0"
 
 
-def _nvlinks(gpu: Gpu, gpus: Sequence[Gpu]) -> dict[str, int]:
+def _nvlinks(gpu: NvidiaGpu, gpus: Sequence[NvidiaGpu]) -> dict[str, int]:
     mesh = _CUBE_MESH if len(gpus) == 8 else {(first, first + 1): 4 for first in range(0, len(gpus), 2)}
     pairs = {other: mesh.get((min(gpu.number, other.number), max(gpu.number, other.number)), 0) for other in gpus}
     return {other.function.address: count for other, count in pairs.items() if count}

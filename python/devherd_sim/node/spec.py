@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from devherd.config.errors import WrongValueError, echo
 from devherd_sim.node import amdgpu, intel_fpga, intel_gpu, machine, nvidia, pci, rdma, text, usb, xilinx_fpga
-from devherd_sim.node.amd import AmdSpec, Gpu
+from devherd_sim.node.amd import AmdGpu, AmdSpec
 from devherd_sim.node.entry import Entry
 from devherd_sim.node.intel_fpga import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd_sim.node.intel_gpu import IntelGpuSpec
@@ -135,7 +135,7 @@ def entries(spec: NodeSpec) -> list[Entry]:
     ]
 
 
-def amd_gpus(spec: NodeSpec) -> tuple[list[Gpu], int]:
+def amd_gpus(spec: NodeSpec) -> tuple[list[AmdGpu], int]:
     """The GPUs that KFD knows, and the number of NUMA nodes."""
     _, slots, numbers = _before_amd(spec)
     return amdgpu.driven(spec.amd, slots, numbers), slots.numa_nodes

@@ -58,7 +58,7 @@ impl Power {
 /// Whether the PCI function with this directory is awake, or nothing tells.
 #[must_use]
 pub fn is_awake(function: &Path) -> bool {
-    Power::of(function).asleep(Keeping { open: false, replaced: None, base: None, read_once: None }).is_none()
+    Power::of(function).asleep(&ReadOnce::default()).is_none()
 }
 
 #[cfg(test)]

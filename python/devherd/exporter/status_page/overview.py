@@ -8,7 +8,7 @@ from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
 from devherd.instance.files import refusal_of
 from devherd.instance.inventory_json import is_ill
-from devherd.instance.read import RUNNING, STARTING, Herd
+from devherd.instance.read import RUNNING, STARTING, InstanceState
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import number_of_ids, size_of
 
@@ -61,7 +61,7 @@ def devices(number: int) -> str:
     return f"{number:,} device{'' if number == 1 else 's'}"
 
 
-def headline(herd: Herd) -> str:
+def headline(herd: InstanceState) -> str:
     """Registration and health of all resources in one sentence."""
     if not herd.resources:
         return f"no devices, {len(herd.lost):,} missing" if herd.lost else "no devices"
@@ -78,7 +78,7 @@ def headline(herd: Herd) -> str:
     return f"{registered}, {number:,} of {devices(every.total)} {word}{cordoned}{lost}"
 
 
-def troubles(herd: Herd) -> Sequence[Trouble]:
+def troubles(herd: InstanceState) -> Sequence[Trouble]:
     """All problems, first those that are bad, then warnings, then notes on what an operator wants."""
     found = [
         *_of_the_node(herd),
@@ -91,7 +91,7 @@ def troubles(herd: Herd) -> Sequence[Trouble]:
     return sorted(found, key=lambda trouble: (not trouble.is_bad, trouble.is_note))
 
 
-def troubles_of_the_instance(herd: Herd) -> Sequence[Trouble]:
+def troubles_of_the_instance(herd: InstanceState) -> Sequence[Trouble]:
     """The same without the devices."""
     found = [*_of_the_node(herd), *_of_the_instance(herd), *_of_registration(herd), *_of_the_scan(herd)]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
@@ -102,7 +102,7 @@ def is_failing(child: spool_pb2.Child) -> bool:
     return child.state not in {RUNNING, STARTING}
 
 
-def _of_the_node(herd: Herd) -> Iterator[Trouble]:
+def _of_the_node(herd: InstanceState) -> Iterator[Trouble]:
     """What is no process's own fault."""
     if lack := herd.lack_of_room():
         yield Trouble(lack, PROCESSES)
@@ -110,7 +110,7 @@ def _of_the_node(herd: Herd) -> Iterator[Trouble]:
         yield Trouble(second, PROCESSES, is_bad=False)
 
 
-def _of_the_instance(herd: Herd) -> Iterator[Trouble]:
+def _of_the_instance(herd: InstanceState) -> Iterator[Trouble]:
     for reason in health.reasons_not_alive(herd):
         if not reason.startswith("scanner: ") or "scanner" not in herd.children:  # otherwise the loop below reports it
             yield Trouble(reason, PROCESSES)
@@ -131,7 +131,7 @@ def _of_the_instance(herd: Herd) -> Iterator[Trouble]:
         yield Trouble(f"{number} configuration warning{'' if number == 1 else 's'}", CONFIGURATION, is_bad=False)
 
 
-def _of_registration(herd: Herd) -> Iterator[Trouble]:
+def _of_registration(herd: InstanceState) -> Iterator[Trouble]:
     """One line per reason: while the kubelet is away, all resources have the same one."""
     for detail, names in herd.waiting().items():
         if len(names) == 1:
@@ -141,7 +141,7 @@ def _of_registration(herd: Herd) -> Iterator[Trouble]:
             yield Trouble(f"{whose} {len(herd.resources)} resources: {detail}", RESOURCES)
 
 
-def _of_resources(herd: Herd) -> Iterator[Trouble]:
+def _of_resources(herd: InstanceState) -> Iterator[Trouble]:
     for resource in herd.resources:
         counted = count(resource)
         if counted.unhealthy:
@@ -157,7 +157,7 @@ def _of_resources(herd: Herd) -> Iterator[Trouble]:
             yield Trouble(text, resource.name, is_bad=False, is_note=True)
 
 
-def _of_lost_devices(herd: Herd) -> Iterator[Trouble]:
+def _of_lost_devices(herd: InstanceState) -> Iterator[Trouble]:
     """One line for each resource."""
     by_name: dict[str, int] = {}
     for device in herd.lost:
@@ -166,7 +166,7 @@ def _of_lost_devices(herd: Herd) -> Iterator[Trouble]:
         yield Trouble(f"{name}: {devices(number)} missing", LOST)
 
 
-def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
+def _of_the_scan(herd: InstanceState) -> Iterator[Trouble]:
     if herd.scan is None and not herd.resources:
         yield Trouble("no scan has finished yet", PROCESSES, is_bad=False)
     if overdue := herd.overdue_scan():
@@ -178,7 +178,7 @@ def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
         yield Trouble(trouble.text, SOURCES, is_bad=False)
 
 
-def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
+def verdict(herd: InstanceState, found: Sequence[Trouble]) -> Html:
     """One word and one sentence, whose changes screen readers announce, then the list of problems."""
     word, style = _word(found)
     summary = element(
@@ -191,7 +191,7 @@ def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
     return joined(summary, element("ul", *lines, class_="troubles") if lines else "")
 
 
-def overview(herd: Herd) -> Iterator[Html]:
+def overview(herd: InstanceState) -> Iterator[Html]:
     """The sections of the overview, in this order; all but that of the processes only if they have content."""
     problems = herd.scan.problems if herd.scan else ()
     if problems:
@@ -259,7 +259,7 @@ def _configuration(configuration: spool_pb2.Configuration) -> Html:
     return element("ul", *lines)
 
 
-def _processes(herd: Herd) -> Html:
+def _processes(herd: InstanceState) -> Html:
     children = [child for _, child in sorted(herd.children.items())]
     wrong = [child for child in children if is_failing(child) or child.name in herd.silent]
     well = len(children) - len(wrong)

@@ -12,16 +12,16 @@ from string import Template
 
 from devherd import history, spool
 from devherd.exporter import health
-from devherd.exporter.server import Answer, Request
+from devherd.exporter.server import Request, Response
 from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined, table
 from devherd.exporter.status_page.overview import overview, troubles, verdict
 from devherd.exporter.status_page.resources import sections
 from devherd.exporter.status_page.view import View
-from devherd.history import Event
+from devherd.history import HistoryEvent
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import Herd, full_directory, read_children, read_instance, second_instance
+from devherd.instance.read import InstanceState, full_directory, read_children, read_instance, second_instance
 from devherd.inventory import Allocations
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
@@ -33,7 +33,7 @@ MOST_EVENTS = 30
 """Limit of the events on the page; `devherd events` shows all."""
 
 
-def events_section(events: Sequence[Event]) -> Html:
+def events_section(events: Sequence[HistoryEvent]) -> Html:
     """A table of the newest events; empty if there are no events."""
     if not events:
         return Html()
@@ -48,11 +48,11 @@ def events_section(events: Sequence[Event]) -> Html:
     )
 
 
-def _row(event: Event) -> Sequence[str]:
+def _row(event: HistoryEvent) -> Sequence[str]:
     return timestamp(event.time), event.kind, _where(event), event.message
 
 
-def _where(event: Event) -> str:
+def _where(event: HistoryEvent) -> str:
     place = [name for name in (event.resource_name, event.device_id) if name]
     return link(*place) if event.resource_name else event.process
 
@@ -72,7 +72,7 @@ class Page:
     tag: str
 
 
-def render(herd: Herd, allocations: Allocations | None, events: Sequence[Event], view: View) -> Page:
+def render(herd: InstanceState, allocations: Allocations | None, events: Sequence[HistoryEvent], view: View) -> Page:
     """Render the page; `events` are the latest, newest last."""
     found = troubles(herd)
     wrong = sum(not trouble.is_note for trouble in found)
@@ -96,11 +96,11 @@ def render(herd: Herd, allocations: Allocations | None, events: Sequence[Event],
     return Page(_FRAME.substitute(texts, scanned=scanned, as_of=timestamp(time.time()), tag=escape(tag)), tag)
 
 
-def _about(herd: Herd) -> Html:
+def _about(herd: InstanceState) -> Html:
     return joined(*(element("div", element("dt", name), element("dd", value)) for name, value in _instance(herd)))
 
 
-def _instance(herd: Herd) -> Iterator[tuple[str, str]]:
+def _instance(herd: InstanceState) -> Iterator[tuple[str, str]]:
     instance = herd.instance
     if instance is None:
         yield "Version", version()
@@ -142,16 +142,16 @@ _HEADERS = {
 _FOR_EVER = {"Cache-Control": "max-age=31536000, immutable"}
 
 ASSETS = {
-    "/page.js": Answer(HTTPStatus.OK, "text/javascript; charset=utf-8", SCRIPT),
-    "/page.css": Answer(HTTPStatus.OK, "text/css; charset=utf-8", STYLE),
+    "/page.js": Response(HTTPStatus.OK, "text/javascript; charset=utf-8", SCRIPT),
+    "/page.css": Response(HTTPStatus.OK, "text/css; charset=utf-8", STYLE),
 }
 
 
-def asset(request: Request) -> Answer:
+def asset(request: Request) -> Response:
     """The script or style; may be cached for ever if the URL has the checksum of this build."""
     found = ASSETS[request.path]
     headers = _FOR_EVER if request.query == BUILD else {}
-    return Answer(found.status, found.content_type, found.body, headers)
+    return Response(found.status, found.content_type, found.body, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +174,13 @@ class MadePages:
         self._heartbeats = heartbeats
         self._made: dict[View, _Made] = {}
 
-    def answer(self, view: View, allocations: Allocations | None, *, may_lag: bool) -> Answer:
+    def answer(self, view: View, allocations: Allocations | None, *, may_lag: bool) -> Response:
         """The compressed page; if it `may_lag`, its own time and that of the last scan on it may be outdated.
 
         The header `Devherd-Scanned` has the current one. Raises OSError if the run directory cannot be read.
         """
         scan = spool.read_or_empty(self._settings.scan_file, spool_pb2.ScanSummary)
-        state = [allocations, *scan.problems, *scan.notices, Herd(scan=scan).overdue_scan(), *self._state()]
+        state = [allocations, *scan.problems, *scan.notices, InstanceState(scan=scan).overdue_scan(), *self._state()]
         made = self._made.pop(view, None)
         now = time.monotonic()
         is_old = made is not None and (made.scanned != scan.timestamp_seconds or now - made.made > OLD_SECONDS)
@@ -192,7 +192,7 @@ class MadePages:
             del self._made[next(iter(self._made))]
         scanned = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(scan.timestamp_seconds))
         headers = {**_HEADERS, "ETag": made.tag, "Devherd-Scanned": scanned, "Content-Encoding": "gzip"}
-        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", made.body, headers)
+        return Response(HTTPStatus.OK, "text/html; charset=utf-8", made.body, headers)
 
     def _render(self, allocations: Allocations | None, view: View) -> Page:
         latest = history.events(self._settings.run_dir, limit=MOST_EVENTS)

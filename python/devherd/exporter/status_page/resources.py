@@ -10,7 +10,7 @@ from devherd.exporter.status_page.device import Place, Row, device_row, link, ti
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.overview import count, devices
 from devherd.exporter.status_page.view import Filter, Holding, View, holdings_of
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations, key_of
 from devherd.proto import spool_pb2
 from devherd.spool import ids_of
@@ -25,7 +25,7 @@ MOST_OPEN = 20
 class _Known:
     """Verdicts, holders and cards of all devices."""
 
-    def __init__(self, herd: Herd, allocations: Allocations | None) -> None:
+    def __init__(self, herd: InstanceState, allocations: Allocations | None) -> None:
         self.herd = herd
         self.allocations = allocations
         self._verdicts = {(each.vendor, each.card, each.device): each for each in herd.verdicts}
@@ -62,7 +62,7 @@ class _Listing:
     """True if one of these rows is unfolded."""
 
 
-def sections(herd: Herd, allocations: Allocations | None, view: View) -> Iterator[Html]:
+def sections(herd: InstanceState, allocations: Allocations | None, view: View) -> Iterator[Html]:
     """One section per resource, without those in which no device matches the filter, and links to omitted ones."""
     known = _Known(herd, allocations)
     listings = [_listing(known, resource, Filter(view.filter)) for resource in herd.resources if view.shows(resource)]
@@ -163,7 +163,7 @@ def _allocated(resource: spool_pb2.Offer, allocations: Allocations | None) -> st
     return f"{sum((resource.name, device_id) in allocations for device_id in ids):,} allocated"
 
 
-def _about(herd: Herd, resource: spool_pb2.Offer) -> Iterator[str]:
+def _about(herd: InstanceState, resource: spool_pb2.Offer) -> Iterator[str]:
     yield f"Vendor {resource.vendor}" if resource.vendor else "Vendor unknown"
     child, state = herd.child_of(resource.name), herd.states.get(resource.name)
     if child is not None:

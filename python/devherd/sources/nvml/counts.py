@@ -47,7 +47,7 @@ class _AtLast(TypedDict):
     numbers: dict[str, int]
 
 
-class Counters:
+class GpuCounters:
     """The counters of each GPU, by PCI address."""
 
     def __init__(self, memories: Iterable[health_pb2.Memory] = ()) -> None:

@@ -8,7 +8,7 @@ from devherd._native import Evidence
 from devherd.health.held import Now
 from devherd.proto import health_pb2
 from devherd.reasons.xids import CATALOGUE, XID, described
-from devherd.sources.nvml.counts import Counters, Reading
+from devherd.sources.nvml.counts import GpuCounters, Reading
 from devherd.waits import USUAL_WAITS, Waits
 
 Event = dict[str, Any]
@@ -102,7 +102,7 @@ class Health:
         """By GPU: when an operator took its Xids back last."""
         self.mode_pending: set[str] = set()
         """The GPUs whose MIG mode is to change, which waits until nobody has them open."""
-        self._counters = Counters(earlier.memories if earlier else ())
+        self._counters = GpuCounters(earlier.memories if earlier else ())
         for finding in earlier.findings if earlier else ():
             if finding.reason in _COUNTED:
                 self._events[_key_of_event(finding)] = finding

@@ -30,8 +30,8 @@ from devherd.sources.nvml.session import (
     SLICE_SECONDS,
     Answer,
     Asking,
-    Ended,
     Hangs,
+    ProcessEnded,
     Request,
     Session,
     Watcher,
@@ -61,10 +61,10 @@ T = TypeVar("T")
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until NVML hangs."""
     signals.remember()
-    return Source(child).run()
+    return NvmlSource(child).run()
 
 
-class Source:
+class NvmlSource:
     """Asks when the request changes, and after failures at growing intervals; watches the GPUs in between."""
 
     def __init__(self, child: Child) -> None:
@@ -141,7 +141,7 @@ class Source:
         except Hangs as hangs:
             self._give_up(request, hangs)
             return False
-        except Ended:
+        except ProcessEnded:
             self._become(replace(self._answer, asking=None))
             return False
         return True

@@ -244,7 +244,7 @@ class Hangs(Exception):  # noqa: N818 - it names the state of NVML
         """Whether the thread is in uninterruptible sleep (state D), which signals do not end."""
 
 
-class Ended(Exception):  # noqa: N818 - as above
+class ProcessEnded(Exception):  # noqa: N818 - as above
     """This process is to end, and waits for no call."""
 
 
@@ -288,7 +288,7 @@ def answered(
     call.start()
     while call.is_alive():
         if signals.is_to_end():
-            raise Ended
+            raise ProcessEnded
         beat()
         now = time.monotonic()
         if now >= hangs_at:
