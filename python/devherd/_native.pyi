@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, final
+from typing import Final, Literal, TypeVar, final
+
+_T = TypeVar("_T")
 
 __all__ = [
     "Device",
@@ -12,6 +14,7 @@ __all__ = [
     "Evidence",
     "Fact",
     "Finding",
+    "Hangs",
     "HealthReporter",
     "HealthSource",
     "Hook",
@@ -36,6 +39,7 @@ __all__ = [
     "__revision__",
     "__version__",
     "adopt_orphans",
+    "answered",
     "awake",
     "boot_id",
     "check_kernel_log_rules",
@@ -730,6 +734,15 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
 
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
     cannot be used; with the attribute `library_version`, perhaps empty, when it is not that of the loaded driver.
+    """
+
+class Hangs(Exception):  # noqa: N818 - it names the state of NVML
+    """A call has not returned in time. `args` has the id of its thread, which still exists."""
+
+def answered(ask: Callable[[], _T], seconds: float, beat: Callable[[], object]) -> _T:
+    """What `ask` returns or raises, called in a thread of the fence; `beat` is called ten times a second meanwhile.
+
+    Raises Hangs after `seconds`, and what `beat` or the handler of a signal raises.
     """
 
 def nvml_interface() -> str:

@@ -210,6 +210,34 @@ class Child:
         return self.sandbox is None or self.sandbox.may_serve_in(path)
 
 
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A process or thread as proc_pid_stat(5) has it."""
+
+    name: str
+    state: str
+    """A letter: `D` waits in the kernel, and no signal ends it; `Z` has ended."""
+    parent: int
+    group: int
+    cpu_ticks: int
+    """User and system time, in clock ticks."""
+    started: int
+    """Clock ticks from the boot to its start: its id may become another's."""
+
+
+def stat_of(process: int | str) -> Stat:
+    """What the kernel says of a process, by its id or `self`, or of a thread, `self/task/ID`. Raises OSError."""
+    return parsed_stat(Path(f"/proc/{process}/stat").read_text(errors="replace"))
+
+
+def parsed_stat(text: str) -> Stat:
+    """The content of the file, in which the name may have blanks and brackets."""
+    before, _, after = text.rpartition(")")
+    fields = after.split()  # from field 3 on
+    parent, group, user, system, started = (int(fields[field - 3]) for field in (4, 5, 14, 15, 22))
+    return Stat(before.partition("(")[2], fields[0], parent, group, user + system, started)
+
+
 def take_reloads() -> None:
     """Unblock SIGHUP. It is blocked from the fork until the handler is set, so that none is lost or kills the child."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -87,6 +87,28 @@ impl Fence {
         R: Send + 'static,
         W: Fn(U) -> R + Send + Sync + 'static,
     {
+        let goes_on = || {
+            beat();
+            true
+        };
+        self.each_while(deadline, units, key, work, (BEAT_PERIOD, &goes_on))
+    }
+
+    /// [`Fence::each_within`] whose wait ends, as at the deadline, once the `beat` of this period returns false.
+    pub fn each_while<K, U, R, W>(
+        &self,
+        deadline: Duration,
+        units: Vec<U>,
+        key: impl Fn(&U) -> K,
+        work: W,
+        beat: (Duration, &dyn Fn() -> bool),
+    ) -> Vec<Outcome<R>>
+    where
+        K: AsRef<str> + Send + 'static,
+        U: Send + 'static,
+        R: Send + 'static,
+        W: Fn(U) -> R + Send + Sync + 'static,
+    {
         let keys: Vec<K> = units.iter().map(key).collect();
         let batch = Arc::new(Batch::new(units, keys, &self.threads));
         let work = Arc::new(work);
@@ -114,7 +136,7 @@ impl Fence {
         batch: &Batch<K, U, R>,
         deadline: Duration,
         job: impl Fn() -> Job,
-        beat: &dyn Fn(),
+        (period, beat): (Duration, &dyn Fn() -> bool),
     ) -> Vec<Outcome<R>> {
         let patience = self.patience.min(self.deadline() / 2);
         let mut last_beat = Instant::now();
@@ -126,11 +148,15 @@ impl Fence {
                 let outcomes = std::mem::take(&mut state.outcomes).into_iter();
                 return outcomes.map(|outcome| outcome.unwrap_or(Outcome::NotStarted)).collect();
             }
-            if now - last_beat >= BEAT_PERIOD {
+            if now - last_beat >= period {
                 last_beat = now;
                 drop(state);
-                beat();
+                let goes_on = beat();
                 state = lock(&batch.state);
+                if !goes_on {
+                    state.expire(now, Duration::ZERO, &self.threads);
+                    state.give_up_waiting();
+                }
                 continue;
             }
             let wanted = state.wanted_workers(now, patience);
@@ -149,7 +175,7 @@ impl Fence {
                     continue;
                 }
             }
-            let pause = state.next_event(now, patience, deadline).min(BEAT_PERIOD);
+            let pause = state.next_event(now, patience, deadline).min(period);
             state = batch.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -33,7 +33,6 @@ ALLOWED = {
     "scanner/host_events.py": ("this process", "/proc/self/uid_map"),
     "sources/amd_kfd.py": ("whether a simulated node permits it", "dev/kfd"),
     "sources/nvml/main.py": ("this process, and the names in its own /dev", "/dev", "/proc/self/fd/"),
-    "sources/nvml/session.py": ("this process", "/proc/self/task/"),
     "sources/program.py": ("what a program has started", "/proc"),
     "supervisor/options.py": ("a limit of this process", "/proc/sys/fs/inotify/max_user_instances"),
     "supervisor/orphans.py": ("what programs have started", "/proc", "/proc/"),

@@ -123,6 +123,20 @@ fn the_callers_heart_beats_while_it_waits() {
 }
 
 #[test]
+fn a_wait_ends_when_the_caller_wants_no_more_of_it() {
+    let fence = Fence::new(SHORT);
+    let (work, gate) = gated(vec![0]);
+    let beats = Mutex::new(0);
+    let three_times = || {
+        *lock(&beats) += 1;
+        *lock(&beats) < 3
+    };
+    let outcomes = fence.each_while(Duration::from_secs(60), vec![0], key, work, (SHORT, &three_times));
+    assert_eq!((outcomes, *lock(&beats)), (vec![Outcome::Overdue], 3));
+    drop(gate);
+}
+
+#[test]
 fn a_slow_unit_within_its_deadline_is_answered() {
     let fence = Fence::new(Duration::from_secs(10));
     let slow = |unit: usize| {

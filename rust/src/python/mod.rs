@@ -52,7 +52,7 @@ mod _native {
         Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,
     };
     #[pymodule_export]
-    use super::nvml::{NvmlWatch, nvml_facts, nvml_interface};
+    use super::nvml::{Hangs, NvmlWatch, answered, nvml_facts, nvml_interface};
     #[pymodule_export]
     use super::preference::{NaturalKey, Preference, device_list};
     #[pymodule_export]

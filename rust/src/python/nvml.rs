@@ -1,13 +1,17 @@
 //! NVML, called in this process.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
-use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
 use super::lock;
+use crate::fence::{Fence, Outcome};
 use crate::nvml::gather::{self, ProbeError};
 use crate::nvml::interface;
 use crate::nvml::watch::Watch;
@@ -47,6 +51,46 @@ impl NvmlWatch {
 
     fn close(&self, py: Python<'_>) {
         py.detach(|| lock(&self.0).take().map(Watch::close));
+    }
+}
+
+create_exception!(
+    devherd._native,
+    Hangs,
+    PyException,
+    "A call has not returned in time. `args` has the id of its thread."
+);
+
+/// What calls NVML: everything else in its process goes on.
+static FENCE: LazyLock<Fence> = LazyLock::new(|| Fence::new(Duration::from_secs(1)));
+
+/// While a call lasts, heartbeats and signals come through this often.
+const BEAT_PERIOD: Duration = Duration::from_millis(100);
+
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+pub(super) fn answered(py: Python<'_>, ask: Py<PyAny>, seconds: f64, beat: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let deadline = Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let raised = Mutex::new(None);
+    let goes_on = || match Python::attach(|py| beat.call0(py).and_then(|_| py.check_signals())) {
+        Ok(()) => true,
+        Err(error) => {
+            *lock(&raised) = Some(error);
+            false
+        }
+    };
+    let thread = Arc::new(AtomicI32::new(0));
+    let asked = Arc::clone(&thread);
+    let call = move |()| {
+        asked.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        Python::attach(|py| ask.call0(py))
+    };
+    let outcome = py.detach(|| FENCE.each_while(deadline, vec![()], |()| "NVML", call, (BEAT_PERIOD, &goes_on)).pop());
+    match (lock(&raised).take(), outcome) {
+        (Some(error), _) => Err(error),
+        (None, Some(Outcome::Done(answer))) => answer,
+        (None, Some(Outcome::Panicked(message))) => Err(PyRuntimeError::new_err(message)),
+        (None, _) => Err(Hangs::new_err(thread.load(Ordering::Relaxed))),
     }
 }
 

@@ -1,7 +1,8 @@
 """Asks NVML about single GPUs in processes that end: nothing keeps such a GPU open, and one that hangs costs no other.
 
-A process that has loaded NVML is not fit to be forked for it, and one in the sandbox starts no program: the parent of
-those processes is forked before NVML is loaded.
+A thread with a deadline would not do: a GPU that the library has opened is open for the whole process until
+`nvmlShutdown`, which may hang. A process that has loaded NVML is not fit to be forked for it, and one in the sandbox
+starts no program: the parent of those processes is forked before NVML is loaded.
 """
 
 import contextlib

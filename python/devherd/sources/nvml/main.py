@@ -16,27 +16,17 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from devherd import signals, spool
-from devherd._native import DirectoryWatch, die_with_parent
+from devherd._native import DirectoryWatch, Hangs, answered, die_with_parent
 from devherd.backoff import Backoff
 from devherd.log import Once
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child, stat_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OPERATOR
 from devherd.sources.nvml import session as nvml_answer
 from devherd.sources.nvml.apart import Apart
 from devherd.sources.nvml.counts import Reading
 from devherd.sources.nvml.findings import NVML
-from devherd.sources.nvml.session import (
-    SLICE_SECONDS,
-    Answer,
-    Asking,
-    Hangs,
-    ProcessEnded,
-    Request,
-    Session,
-    Watcher,
-    answered,
-)
+from devherd.sources.nvml.session import SLICE_SECONDS, Answer, Asking, Request, Session, Watcher
 from devherd.spool import Identity, identity_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +52,10 @@ def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until NVML hangs."""
     signals.remember()
     return NvmlSource(child).run()
+
+
+class ProcessEnded(Exception):  # noqa: N818 - it is no error
+    """This process is to end, and waits for no call."""
 
 
 class NvmlSource:
@@ -153,29 +147,36 @@ class NvmlSource:
         begun, before = self._answer, self._watcher.session
         session = Session(request, self._child.settings.host_root, self._apart)
         apart = self._watcher.apart
-        slow = request["patience_seconds"], lambda: self._become(self._answer.slow())
         begin = time.monotonic()
+
+        def beat() -> None:
+            self._beat()
+            if time.monotonic() >= begin + request["patience_seconds"]:
+                self._become(self._answer.slow())
+
         answer, readings = answered(
-            lambda: attempt(begun, before, session, apart),
-            nvml_answer.deadline_seconds(request),
-            self._child.beat,
-            slow,
+            lambda: attempt(begun, before, session, apart), nvml_answer.deadline_seconds(request), beat
         )
         self._watcher.begin(request, None if answer.failures else session, readings, begin)
         self._become(answer)
         self._ask_again_at = time.monotonic() + ATTEMPTS.after(max(0, self._answer.failures - 1))
 
+    def _beat(self) -> None:
+        self._child.beat()
+        if signals.is_to_end():
+            raise ProcessEnded
+
     def _asking(self, request: Request) -> Asking:
         seconds = SLICE_SECONDS + 1.5 * nvml_answer.deadline_seconds(request)  # half of it for those that are apart
 
         def asking(ask: Callable[[], T]) -> T:
-            return answered(ask, seconds, self._child.beat)
+            return answered(ask, seconds, self._beat)
 
         return asking
 
     def _give_up(self, request: Request, hangs: Hangs) -> None:
         asking = replace(self._answer, asking=request)
-        self._become(asking.failing(nvml_answer.STUCK) if hangs.is_in_the_kernel else asking.hanging())
+        self._become(asking.failing(nvml_answer.STUCK) if _is_in_the_kernel(*hangs.args) else asking.hanging())
         log.error("%s", self._answer.problem)
 
     def _become(self, answer: Answer) -> None:
@@ -221,6 +222,13 @@ class NvmlSource:
             signals.rest(seconds)
         elif signals.ready([self._watch], seconds):
             self._watch.drain()
+
+
+def _is_in_the_kernel(thread: int) -> bool:
+    """Whether a thread of this process is in uninterruptible sleep, which no signal ends."""
+    with contextlib.suppress(OSError):
+        return stat_of(f"self/task/{thread}").state == "D"
+    return False
 
 
 def attempt(

@@ -1,20 +1,19 @@
-"""Keeps NVML open: calls it in a thread that may hang, waits for events, defines the answer file."""
+"""Keeps NVML open, waits for events, defines the answer file."""
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from devherd import signals, spool
+from devherd import spool
 from devherd._native import NvmlWatch, awake, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
 from devherd.log import Once
-from devherd.process import BEAT_PERIOD_SECONDS, is_in_container
+from devherd.process import is_in_container
 from devherd.proto import health_pb2
 from devherd.sources.nvml.apart import Apart
 from devherd.sources.nvml.counts import Reading
@@ -235,79 +234,11 @@ class Session:
         return node is None or Path(node).exists()
 
 
-class Hangs(Exception):  # noqa: N818 - it names the state of NVML
-    """A call did not return in time. Its thread still exists."""
-
-    def __init__(self, *, is_in_the_kernel: bool) -> None:
-        super().__init__()
-        self.is_in_the_kernel = is_in_the_kernel
-        """Whether the thread is in uninterruptible sleep (state D), which signals do not end."""
-
-
-class ProcessEnded(Exception):  # noqa: N818 - as above
-    """This process is to end, and waits for no call."""
-
-
-class _Call(threading.Thread, Generic[T]):
-    def __init__(self, ask: Callable[[], T]) -> None:
-        super().__init__(name="nvml", daemon=True)
-        self._ask = ask
-        self.answers: list[T] = []
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Make the call."""
-        try:
-            self.answers.append(self._ask())
-        except Exception as error:  # noqa: BLE001 - raised again in `answered`
-            self.error = error
-
-    def is_in_the_kernel(self) -> bool:
-        """Whether the thread is in uninterruptible sleep."""
-        try:
-            stat = Path(f"/proc/self/task/{self.native_id}/stat").read_text()
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] == "D"
-
-
-def answered(
-    ask: Callable[[], T],
-    seconds: float,
-    beat: Callable[[], None],
-    slow: tuple[float, Callable[[], None]] | None = None,
-) -> T:
-    """What `ask` returns or raises, called in a thread while this one sends heartbeats.
-
-    `slow`: seconds after which a function is called once. Raises Hangs after `seconds`, Ended once asked to end.
-    """
-    call = _Call(ask)
-    begin = time.monotonic()
-    hangs_at = begin + seconds
-    slow_at, be_slow = (begin + slow[0], slow[1]) if slow else (hangs_at, None)
-    call.start()
-    while call.is_alive():
-        if signals.is_to_end():
-            raise ProcessEnded
-        beat()
-        now = time.monotonic()
-        if now >= hangs_at:
-            raise Hangs(is_in_the_kernel=call.is_in_the_kernel())
-        if be_slow and now >= slow_at:
-            be_slow()
-            be_slow = None
-        due = slow_at if be_slow else hangs_at
-        call.join(min(BEAT_PERIOD_SECONDS, max(0.0, due - now)))
-    if call.error:
-        raise call.error
-    return call.answers[0]
-
-
 class Asking(Protocol):
     """Runs a call of NVML."""
 
     def __call__(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns or raises; raises Hangs if it hangs, Ended once asked to end."""
+        """What `ask` returns or raises; raises Hangs if it hangs, ProcessEnded once asked to end."""
 
 
 class Watcher:
