@@ -5,12 +5,13 @@ reads those of the children; the exporter, which inherits the mapping, and comma
 read all.
 """
 
+import contextlib
 import mmap
 import os
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -236,6 +237,16 @@ def parsed_stat(text: str) -> Stat:
     fields = after.split()  # from field 3 on
     parent, group, user, system, started = (int(fields[field - 3]) for field in (4, 5, 14, 15, 22))
     return Stat(before.partition("(")[2], fields[0], parent, group, user + system, started)
+
+
+def children() -> Iterator[tuple[int, Stat]]:
+    """The children of this process, each with its id."""
+    own = os.getpid()
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            stat = stat_of(place.name)
+            if stat.parent == own:
+                yield int(place.name), stat
 
 
 def take_reloads() -> None:

@@ -12,6 +12,7 @@ from exporter_instance import eventually
 from not_tested import not_tested
 
 from devherd.exporter.metrics import parsed_usage
+from devherd.process import parsed_stat
 from devherd.proto.spool_pb2 import Child
 
 BIG = """
@@ -116,7 +117,9 @@ def test_a_host_that_hides_processes_from_each_other_costs_their_series_alone():
 def test_a_process_may_have_any_name():
     """Blanks, brackets and figures in it move no field."""
     numbers = " ".join(str(number) for number in range(4, 53))
-    used = parsed_usage(f"7 (a) R 1 (b 2) S {numbers}\n", "300 200 100 1 0 50 0\n", 9)
+    stat = parsed_stat(f"7 (a) R 1 (b 2) S {numbers}\n")
+    assert (stat.name, stat.state, stat.parent, stat.group) == ("a) R 1 (b 2", "S", 4, 5)
+    used = parsed_usage(stat, "300 200 100 1 0 50 0\n", 9)
 
     assert used.cpu_seconds == (14 + 15) / os.sysconf("SC_CLK_TCK")
     assert used.started_after_boot_seconds == 22 / os.sysconf("SC_CLK_TCK")

@@ -124,10 +124,11 @@ def public_classes(file):
 
 
 def test_a_public_class_name_is_used_once():
-    """Who searches for a name finds one thing. The configuration in force has the names of the models it is made from."""
+    """Who searches for a name finds one thing. The configuration in force has the names of its models."""
     files_of = {}
     for file in sorted(PYTHON.rglob("*.py")):
-        if file.relative_to(PYTHON).parts[1] not in GENERATED and file.name != "sections.py":
+        place = file.relative_to(PYTHON)
+        if not GENERATED.intersection(place.parts) and place.name != "sections.py":
             for name in public_classes(file):
-                files_of.setdefault(name, []).append(str(file.relative_to(PYTHON)))
+                files_of.setdefault(name, []).append(str(place))
     assert {name: files for name, files in files_of.items() if len(files) > 1} == {}

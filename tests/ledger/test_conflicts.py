@@ -12,7 +12,7 @@ PODS = ("", "a", "b", "c")
 
 def process(uid, pid=1):
     """A process of that pod; empty: of none."""
-    return Opened((195, 0), pid, "100", "python3", ContainerPlace(uid))
+    return Opened((195, 0), pid, 100, "python3", ContainerPlace(uid))
 
 
 def to(*uids):
@@ -61,7 +61,7 @@ def test_a_process_of_a_pod_that_held_the_device_or_that_has_ended_is_left_over(
 
 def test_a_process_that_was_killed_and_does_not_end_is_left_over_also_in_the_pod_that_holds_the_device():
     """Its container has ended, or is to; the kubelet gives the device to the next one of the pod."""
-    killed = Opened((195, 0), 7, "100", "python3", ContainerPlace("a"), is_killed=True)
+    killed = Opened((195, 0), 7, 100, "python3", ContainerPlace("a"), is_killed=True)
     seen = conflicts({GPU: [killed, process("a")]}, to("a"), {}, lambda _: False)
     assert [(one.process.pid, one.reason) for one in seen] == [(7, LEFT_OVER)]
 

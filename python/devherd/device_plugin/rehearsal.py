@@ -23,7 +23,7 @@ from devherd.device_plugin.snapshot import Snapshot
 from devherd.errors import DevherdError
 from devherd.history import History
 from devherd.kubelet.endpoint import SUFFIX, target
-from devherd.kubelet.registration import Broadcast, knock
+from devherd.kubelet.registration import Broadcast, knock, refused
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub, add_DevicePluginServicer_to_server
@@ -68,18 +68,15 @@ def rehearse(resources: Iterable[spool_pb2.Resource], settings: Settings) -> Non
 
 def _check_kubelet(path: Path) -> None:
     """Raise DevherdError if permissions prevent calls to the kubelet; a kubelet that does not run is no error."""
-    with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client,
-        contextlib.suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError),
-    ):
-        try:
-            client.connect(str(path))
-        except PermissionError as error:
-            raise DevherdError(
-                f"the kubelet cannot be called at {path}",
-                str(error.strerror),
-                "run devherd as root, and let no security module keep it from the socket",
-            ) from error
+    refusal = refused(path)
+    if isinstance(refusal, PermissionError):
+        raise DevherdError(
+            f"the kubelet cannot be called at {path}",
+            str(refusal.strerror),
+            "run devherd as root, and let no security module keep it from the socket",
+        ) from refusal
+    if refusal is not None and not isinstance(refusal, (FileNotFoundError, ConnectionRefusedError)):
+        raise refusal
 
 
 def _check_directory(directory: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from devherd.backoff import Backoff
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.server import HEAD_BYTES, Handler, HttpConnections
+from devherd.kubelet.registration import refused
 from devherd.log import Once
 from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
@@ -49,16 +50,8 @@ def _bind_path(path: Path) -> socket.socket:
 
 def _is_dead(path: Path) -> bool:
     """True if the path is a Unix socket on which no process listens. Does not block."""
-    if not path.is_socket():
-        return False  # a connection to another file is refused, too
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as knocking:
-        try:
-            knocking.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
+    # A connection to another file is refused, too.
+    return path.is_socket() and isinstance(refused(path), ConnectionRefusedError)
 
 
 def unbind(listening: socket.socket) -> None:

@@ -31,7 +31,7 @@ from devherd.exporter.device_series import Kept, Resources, device_families
 from devherd.exporter.exposition import Family, Lines, Writer, line_of, only, sample_name
 from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
 from devherd.inventory import Allocations
-from devherd.process import Heartbeats
+from devherd.process import Heartbeats, Stat, stat_of
 from devherd.proto import spool_pb2
 from devherd.text import revision, version
 
@@ -331,7 +331,6 @@ def child_metrics(herd: InstanceState, heartbeats: Heartbeats) -> Iterator[Famil
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_UTIME, _STIME, _STARTTIME = (field - 3 for field in (14, 15, 22))  # the part after the name begins with field 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,21 +358,20 @@ def usage_of_process(pid: str) -> Usage | None:
     """The usage of a process; None if it is gone, or hidden by the mount option `hidepid` of /proc."""
     directory = _PROC / pid
     try:
-        stat, statm = (directory / "stat").read_text(), (directory / "statm").read_text()
-        return parsed_usage(stat, statm, (directory / "fd").stat().st_size)
+        statm = (directory / "statm").read_text()
+        return parsed_usage(stat_of(pid), statm, (directory / "fd").stat().st_size)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 
-def parsed_usage(stat: str, statm: str, open_files: int) -> Usage:
-    """Parse the contents of `stat` and `statm`. The process name in `stat` may contain blanks and brackets."""
-    fields = stat[stat.rindex(")") + 2 :].split()
+def parsed_usage(stat: Stat, statm: str, open_files: int) -> Usage:
+    """Usage by `stat` and the content of `statm`."""
     size, resident = map(int, statm.split()[:2])
     return Usage(
-        cpu_seconds=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS,
+        cpu_seconds=stat.cpu_ticks / _TICKS,
         virtual_bytes=size * _PAGE_BYTES,
         resident_bytes=resident * _PAGE_BYTES,
-        started_after_boot_seconds=int(fields[_STARTTIME]) / _TICKS,
+        started_after_boot_seconds=stat.started / _TICKS,
         open_files=open_files,
     )
 

@@ -24,6 +24,7 @@ DEADLINE_SECONDS = 15.0
 """Longer than the 10 s after which the kubelet reports that it cannot dial back, so that its error arrives."""
 
 _REFUSALS = {errno.ENOENT: "does not exist", errno.ECONNREFUSED: "refuses connections"}
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _FIRST_KNOCK_SECONDS = 0.002  # between the kubelet's bind and its listen
 _LAST_KNOCK_SECONDS = 1.0
 
@@ -194,14 +195,23 @@ def may_listen(settings: Settings) -> bool:
 
 
 def knock(path: Path) -> str | None:
-    """The reason why a socket accepts no connection; None if it accepts them. Does not block."""
+    """The reason why a socket accepts no connection, as text; None if it accepts them. Does not block."""
+    refusal = refused(path)
+    if refusal is None:
+        return None
+    if refusal.errno in _NO_DESCRIPTOR:
+        return f"{path} cannot be reached: {refusal.strerror}"
+    return f"{path} {_REFUSALS.get(refusal.errno or 0) or refusal.strerror}"
+
+
+def refused(path: Path) -> OSError | None:
+    """The error of a connection to a socket; None if somebody listens there. Does not block."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        return f"{path} {os.strerror(errno.ENAMETOOLONG)}"
+        return OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as client:
             error = client.connect_ex(str(path))
-    except OSError as refused:  # out of file descriptors
-        return f"{path} cannot be reached: {refused.strerror}"
-    if error in (0, errno.EAGAIN):  # EAGAIN: a process listens, and its queue of connections is full
-        return None
-    return f"{path} {_REFUSALS.get(error) or os.strerror(error)}"
+    except OSError as failed:  # out of file descriptors
+        return failed
+    # EAGAIN: a process listens, and its queue of connections is full
+    return None if error in (0, errno.EAGAIN) else OSError(error, os.strerror(error))

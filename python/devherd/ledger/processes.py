@@ -19,7 +19,7 @@ from pathlib import Path
 
 from devherd._native import open_devices
 from devherd.inventory import DeviceKey
-from devherd.process import is_in_container
+from devherd.process import is_in_container, stat_of
 from devherd.proto import devices_pb2
 
 Number = tuple[int, int]
@@ -69,7 +69,7 @@ class Opened:
 
     number: Number
     pid: int
-    started: str
+    started: int
     """When it started, in clock ticks since the boot: its id may become another's."""
     command: str
     """As in /proc/<pid>/comm."""
@@ -168,13 +168,12 @@ def _process(pid: int, number: Number) -> Opened | None:
     """What is known of a process; None if it has ended meanwhile."""
     place = _PROC / str(pid)
     try:
-        name, after = _stat(pid)
+        stat = stat_of(pid)
         cgroup = (place / "cgroup").read_text(errors="replace")
         status = (place / "status").read_text(errors="replace")
-    except (OSError, IndexError):
+    except OSError:
         return None
-    # Field 22 of proc_pid_stat(5).
-    return Opened(number, pid, after[19], name, place_of(cgroup), is_killed=_is_killed(status))
+    return Opened(number, pid, stat.started, stat.name, place_of(cgroup), is_killed=_is_killed(status))
 
 
 def _is_killed(status: str) -> bool:
@@ -196,12 +195,6 @@ def _and_ancestors(pid: int) -> Iterator[int]:
     for _ in range(_MOST_ANCESTORS):
         yield pid
         try:
-            pid = int(_stat(pid)[1][1])
-        except (OSError, IndexError, ValueError):
+            pid = stat_of(pid).parent
+        except OSError:
             return
-
-
-def _stat(pid: int) -> tuple[str, list[str]]:
-    """The name of a process, and the fields behind it. Raises OSError, IndexError."""
-    before, _, after = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")
-    return before.split("(", 1)[1], after.split()

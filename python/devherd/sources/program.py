@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import IO
 
 from devherd import signals
 from devherd._native import adopt_orphans, die_with_parent
-from devherd.process import SOURCE_MARK
+from devherd.process import SOURCE_MARK, children
 from devherd.sources.report import LONGEST_DETAIL, plain
 from devherd.sources.request import unusable
 from devherd.text import amount
@@ -214,9 +213,11 @@ class RunningProgram:
         names: dict[int, str] = {}
         deadline = time.monotonic() + PATIENCE_SECONDS
         while _has_children():
-            for child, group, name in _children():
-                if group != self._process.pid:
-                    names[child] = name
+            for child, stat in children():
+                if stat.state == "Z":
+                    continue
+                if stat.group != self._process.pid:
+                    names[child] = plain(stat.name, _LONGEST_NAMED)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(child, signal.SIGKILL)  # a child's id is not given to another process before it is reaped
             with contextlib.suppress(ChildProcessError):
@@ -240,20 +241,6 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _children() -> Iterator[tuple[int, int, str]]:
-    """Id, process group and name of each child of this process that has not ended.
-
-    <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
-    """
-    own = os.getpid()
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            before, _, after = place.read_text(errors="replace").rpartition(")")
-            state, parent, group, *_ = after.split()
-            if int(parent) == own and state != "Z":
-                yield int(place.parent.name), int(group), plain(before.partition("(")[2], _LONGEST_NAMED)
 
 
 def _prepare() -> None:

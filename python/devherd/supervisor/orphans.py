@@ -9,11 +9,10 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from devherd._native import adopt_orphans
-from devherd.process import SOURCE_MARK
+from devherd.process import SOURCE_MARK, children
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Orphans:
         if not self._left:
             return
         found = dict.fromkeys(self._left, 0)
-        for child in _children():
+        for child, _ in children():
             source = _source_of(child)
             if source in found:
                 found[source] += 1
@@ -58,15 +57,6 @@ class Orphans:
                 log.warning("ended %d left behind by programs of process %d", number, source)
             self._left[source] = _EMPTY_SWEEPS if number else self._left[source] - 1
         self._left = {source: left for source, left in self._left.items() if left}
-
-
-def _children() -> Iterator[int]:
-    """Ids of this process's children, by <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>."""
-    own = os.getpid()
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(place.read_text(errors="replace").rpartition(")")[2].split()[1]) == own:
-                yield int(place.parent.name)
 
 
 def _source_of(pid: int) -> int | None:
