@@ -35,6 +35,23 @@ class Waits:
     """After NVML has refused a GPU once: another look decides."""
     monitor_look: float = 30.0
     """Between two calls of a vendor's monitor."""
+    kubernetes: float = 1.0
+    """Between two rounds of process `kubernetes`; a change of the node makes the next round earlier."""
+    node_silence: float = 75.0
+    """A watch of the node is ended after this time without an event: the API server sends a bookmark each minute
+    (`defaultBookmarkFrequency` of k8s.io/apiserver, pkg/storage/cacher/cacher.go)."""
+    node_again: float = 2.0
+    """Before the node is read again after a first failure."""
+    node_again_at_last: float = 60.0
+    """The same, after many failures."""
+    condition_beat: float = 300.0
+    """Between two heartbeats of the node's condition: as node-problem-detector has it."""
+    pause_rewrite: float = 30.0
+    """A pause of GPU clients is written again after this time, because it counts only for a while."""
+    labels_settle: float = 2.0
+    """Labels are written once devices and configuration have not changed for so long."""
+    labels_look: float = 60.0
+    """Then file or object is looked at again: others may have changed it. Of the Node the watch tells."""
 
 
 USUAL_WAITS = Waits()

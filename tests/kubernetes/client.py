@@ -1,5 +1,6 @@
 """Process `kubernetes` on the run directory of an instance, before a small API server."""
 
+import json
 import os
 import subprocess
 import sys
@@ -20,13 +21,13 @@ NODE_NAME = "node-1"
 
 
 class Client:
-    """`times` are those of modules, as `kubernetes_process.py` takes them."""
+    """`waits`: the fields of devherd/waits.py that are not as usual."""
 
-    def __init__(self, directory: Path, server: SmallApi, *times: str) -> None:
+    def __init__(self, directory: Path, server: SmallApi) -> None:
         self.directory = directory
         self.server = server
         self.port = server.port
-        self.times = list(times)
+        self.waits = {"kubernetes": 0.1, "node_again": 0.1, "labels_settle": 0.3}
         self.log = directory / "log"
         self.settings = Settings(run_dir=directory, kubelet_dir=directory / "kubelet")
         self.process: subprocess.Popen | None = None
@@ -45,7 +46,8 @@ class Client:
         offered.put(self.directory, Offer(name=name, devices=devices))
 
     def start(self, **environment: str) -> None:
-        command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port), *self.times]
+        waits = json.dumps(self.waits)
+        command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port), waits]
         with self.log.open("ab") as log:
             variables = os.environ | {"NODE_NAME": NODE_NAME} | environment
             self.process = subprocess.Popen(command, stderr=log, env=variables)

@@ -22,8 +22,8 @@ def objects_api(tmp_path):
 
 @pytest.fixture
 def client(tmp_path, objects_api):
-    """The process, not started, which reads the node again after a moment where it must."""
-    client = Client(tmp_path / "run", objects_api, "node_watch._FIRST_WAIT_SECONDS=0.1")
+    """The process, not started."""
+    client = Client(tmp_path / "run", objects_api)
     yield client
     client.stop()
     assert "Traceback" not in client.log.read_text()

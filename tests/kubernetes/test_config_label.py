@@ -16,8 +16,8 @@ from devherd.proto import spool_pb2
 class Instance(Client):
     """An instance that chooses among two configurations."""
 
-    def __init__(self, directory: Path, server, *times: str) -> None:
-        super().__init__(directory, server, *times)
+    def __init__(self, directory: Path, server) -> None:
+        super().__init__(directory, server)
         (directory / "configs").mkdir()
         for name in ("default", "mig"):
             (directory / "configs" / name).write_text("kubernetes: {events: false}")
@@ -46,7 +46,7 @@ class Instance(Client):
 
 @pytest.fixture
 def instance(tmp_path, objects_api):
-    instance = Instance(tmp_path / "run", objects_api, "node_watch._FIRST_WAIT_SECONDS=0.1")
+    instance = Instance(tmp_path / "run", objects_api)
     yield instance
     instance.stop()
     assert "Traceback" not in instance.log.read_text()

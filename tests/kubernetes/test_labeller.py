@@ -24,8 +24,8 @@ COUNT = "devherd.io/example.com_gpu.count"
 class Instance(Client):
     """The run directory of an instance with some simulated devices, and the process."""
 
-    def __init__(self, directory: Path, server, *times: str) -> None:
-        super().__init__(directory, server, *times)
+    def __init__(self, directory: Path, server) -> None:
+        super().__init__(directory, server)
         self.features = directory / "host/features.d"
         self.features.mkdir(parents=True)
 
@@ -59,7 +59,7 @@ class Instance(Client):
 
 @pytest.fixture
 def instance(tmp_path, objects_api):
-    instance = Instance(tmp_path / "run", objects_api, "node_watch._FIRST_WAIT_SECONDS=0.1")
+    instance = Instance(tmp_path / "run", objects_api)
     yield instance
     instance.stop()
     assert "Traceback" not in instance.log.read_text()
@@ -171,7 +171,7 @@ def test_devices_that_flap_do_not_flood_the_server(instance):
     began = time.monotonic()
     for count in range(1, 40):
         instance.configure("node", count=count)
-        time.sleep(0.2)
+        time.sleep(0.05)
 
     assert len(instance.server.writes) <= 6 + (time.monotonic() - began) / 10
     instance.until_labelled(count="39")
@@ -183,7 +183,7 @@ def test_labels_wait_for_nvml_which_alone_knows_some(instance):
     (instance.directory / "requests/nvml.json").write_text("{}")
     instance.configure("node")
     instance.start()
-    time.sleep(4)
+    time.sleep(1)
     assert instance.server.writes == []
 
     (instance.directory / "facts").mkdir()
@@ -196,7 +196,7 @@ def test_what_changes_all_the_time_is_waited_for_no_longer_than_half_a_minute(mo
     """And what comes in steps until it has stood for two seconds."""
     now = 100.0
     monkeypatch.setattr(labeller.time, "monotonic", lambda: now)
-    waiting = Debounce()
+    waiting = Debounce(2.0)
 
     def looks(*seen: int, is_awaited: bool = False) -> list[bool]:
         nonlocal now
@@ -219,7 +219,7 @@ def test_a_torn_configuration_takes_no_label_away(instance):
     instance.until_labelled(count="3")
 
     instance.config.settings().resolved_config_file.write_text('{"node_labels": {"write": "no')
-    time.sleep(3)
+    time.sleep(0.5)
 
     instance.until_labelled(count="3")
     instance.configure("node", count=5)
@@ -236,7 +236,7 @@ def test_an_absent_list_of_devices_takes_no_label_away(instance):
     instance.config.settings().written_labels_file.unlink()
 
     instance.start()
-    time.sleep(2)
+    time.sleep(1)
 
     instance.until_labelled(count="3")
 
@@ -290,7 +290,7 @@ def test_labels_that_are_switched_off_and_may_not_be_removed_are_said_once_and_a
     instance.configure("none")
     instance.start()
     instance.until(lambda: "labels written earlier stay: 403" in instance.log.read_text(), "it is said")
-    time.sleep(3)
+    time.sleep(1)
 
     assert instance.complaints() == []
     assert instance.log.read_text().count("labels written earlier stay") == 1
@@ -307,7 +307,7 @@ def test_labels_come_back_at_once_when_the_node_was_made_anew_or_somebody_has_re
     instance.server.label(COUNT, None)
     instance.until_labelled(count="3")
     instance.server.label("example.com/mine", "yes")
-    time.sleep(3)
+    time.sleep(1)
 
     assert instance.server.reads == 1
     assert instance.labels() == {COUNT: "3", "example.com/mine": "yes"}
@@ -316,7 +316,7 @@ def test_labels_come_back_at_once_when_the_node_was_made_anew_or_somebody_has_re
 
 def test_an_object_that_somebody_has_removed_comes_back(instance):
     """Node Feature Discovery removes it with the Node; nobody tells of that."""
-    instance.times.append("labeller._LOOK_AGAIN_SECONDS=1")
+    instance.waits["labels_look"] = 1.0
     instance.configure("node_feature")
     instance.start()
     instance.until(lambda: FEATURE in instance.server.objects, "the object is there")

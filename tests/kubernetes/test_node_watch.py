@@ -63,7 +63,7 @@ def test_a_version_that_the_server_has_forgotten_is_no_problem(client):
 
 def test_a_watch_from_which_nothing_comes_is_ended_and_the_node_read(client):
     """A connection that has died in between, behind a proxy for one: a bookmark would come each minute."""
-    client.times.append("node_watch.SILENCE_SECONDS=0.5")
+    client.waits["node_silence"] = 0.5
     client.configure(nvidia_pause=True)
     client.start()
     client.until(lambda: client.server.reads >= 3, "it is read again and again")
@@ -71,7 +71,7 @@ def test_a_watch_from_which_nothing_comes_is_ended_and_the_node_read(client):
 
 def test_without_the_right_to_watch_the_node_is_read_in_its_place(client):
     """Rights of an older devherd: what the node says is followed all the same, and what is missing is a problem."""
-    client.times.append("node_watch.LONGEST_WAIT_SECONDS=0.2")
+    client.waits["node_again_at_last"] = 0.2
     client.server.may_watch = False
     client.configure(nvidia_pause=True)
     client.start()
@@ -179,4 +179,4 @@ def test_a_watch_that_crashes_ends_the_process_and_so_has_a_successor(watch, mon
     watch.start()
     watch.join()
     with pytest.raises(RuntimeError, match="has crashed"):
-        rest(watch)
+        rest(watch, 1.0)

@@ -15,7 +15,7 @@ UPGRADE, MIG = "paused-for-driver-upgrade", "paused-for-mig-change"
 @pytest.fixture(autouse=True)
 def configured(client):
     client.configure(nvidia_pause=True)
-    client.times.append("nvidia_pause.REWRITE_SECONDS=0.5")
+    client.waits["pause_rewrite"] = 0.5
 
 
 def deploy(client, /, **labels: str) -> None:

@@ -5,14 +5,14 @@ import sys
 
 ENDS_EARLY = """
 import time
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.programs import Programs
 
 def load(_running):
     time.sleep(0.3)
-    return Config(common=Settings())
+    return ResolvedConfig(common=Settings())
 
 first_scan = FirstScan(load, Programs((), lambda config: None, lambda: None))
 first_scan.close()
@@ -29,13 +29,13 @@ def test_a_start_that_is_broken_off_leaves_no_traceback():
 
 SLOW_REHEARSAL = """
 import os, signal, time
-from devherd.config.resolved import Config
+from devherd.config.resolved import ResolvedConfig
 from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.programs import Programs
 
 programs = Programs((), lambda config: time.sleep(600), lambda: None, rehearse=lambda config: time.sleep(1))
-first_scan = FirstScan(lambda _running: Config(common=Settings()), programs)
+first_scan = FirstScan(lambda _running: ResolvedConfig(common=Settings()), programs)
 assert first_scan.config() is not None
 first_scan.rehearse()
 assert not first_scan.rehearsed(0.1)

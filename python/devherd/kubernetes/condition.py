@@ -22,7 +22,6 @@ from devherd.spool import Identity, identity_of
 
 CONDITION = "DevicesUnhealthy"
 """True is a problem, as for the conditions of node-problem-detector."""
-HEARTBEAT_SECONDS = 300.0
 BURST, REFILL_SECONDS = 5, 10.0
 """Writes at once, and the time in which one more is allowed: a device that flaps."""
 _ECHO_SECONDS = 2.0
@@ -39,6 +38,7 @@ class NodeCondition:
 
     def __init__(self, settings: Settings, api: Api | None, watch: NodeWatch | None, problems: Problems) -> None:
         self._settings = settings
+        self._beat_seconds = settings.waits.condition_beat
         self._api = api
         self._watch = watch
         self._problems = problems
@@ -73,7 +73,7 @@ class NodeCondition:
         there = self._there(seen)
         is_equal = there is not None and all(there.get(key) == value for key, value in wanted.items())
         if self._beat_at is None:
-            self._beat_at = time.monotonic() + (HEARTBEAT_SECONDS - _age(there) if there else 0)
+            self._beat_at = time.monotonic() + (self._beat_seconds - _age(there, self._beat_seconds) if there else 0)
         if (is_equal and time.monotonic() < self._beat_at) or not self._limit.allows():
             return
         now = moment(time.time())
@@ -86,7 +86,7 @@ class NodeCondition:
             self._report(error)
             return
         self._sent, self._sent_at, self._seen_then = wanted | times, time.monotonic(), seen
-        self._beat_at = self._sent_at + HEARTBEAT_SECONDS * random.uniform(1.0, 1.1)  # noqa: S311 - chance, not secrecy
+        self._beat_at = self._sent_at + self._beat_seconds * random.uniform(1.0, 1.1)  # noqa: S311 - chance, not secrecy
         self._backoff.reset()
         self._problems.solve()
 
@@ -129,10 +129,10 @@ def no_condition() -> Json:
     return {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
 
 
-def _age(there: Json) -> float:
-    """Seconds since the last heartbeat, between 0 and HEARTBEAT_SECONDS: clocks may differ."""
+def _age(there: Json, most: float) -> float:
+    """Seconds since the last heartbeat, between 0 and `most`: clocks may differ."""
     try:
         age = time.time() - datetime.fromisoformat(there["lastHeartbeatTime"]).timestamp()
     except (KeyError, TypeError, ValueError):
-        return HEARTBEAT_SECONDS
-    return min(max(age, 0.0), HEARTBEAT_SECONDS)
+        return most
+    return min(max(age, 0.0), most)

@@ -24,11 +24,8 @@ from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import identity_of
 
-_SETTLE_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 30.0
 log = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 60.0
-"""After which file or object is looked at again: others may have changed it. Of the Node the watch tells."""
 _REMOVE_AGAIN_SECONDS = 3600.0
 _NVML_REQUEST = "nvml.json"
 """The scanner's request to process `source:nvml`."""
@@ -91,6 +88,7 @@ class Labeller:
 
     def __init__(self, settings: Settings, wanted: LabelsWanted, writers: LabelWriters, problems: Problems) -> None:
         self._settings = settings
+        self._look_seconds = settings.waits.labels_look
         self._wanted = wanted
         self._writers = writers
         self._written_file = settings.written_labels_file
@@ -101,7 +99,7 @@ class Labeller:
         self._seen: object = None
         self._last: dict[str, str] | None = None
         self._writer: LabelWriter | None = None
-        self._debounce = Debounce()
+        self._debounce = Debounce(settings.waits.labels_settle)
         self._has_noticed = False
 
     def tend(self) -> None:
@@ -126,7 +124,7 @@ class Labeller:
             return
         self._seen = seen
         self._backoff.reset()
-        self._due_at = time.monotonic() + _LOOK_AGAIN_SECONDS * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
+        self._due_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
         if left:
             self._problems.report(f"node {host_name()}", left)
         else:
@@ -182,7 +180,8 @@ def _may_pass(error: Exception) -> bool:
 class Debounce:
     """Waits until the inputs have stopped changing."""
 
-    def __init__(self) -> None:
+    def __init__(self, settle_seconds: float) -> None:
+        self._settle_seconds = settle_seconds
         self._seen: object = None
         self._changed_at = self._since = time.monotonic()
 
@@ -190,10 +189,10 @@ class Debounce:
         """Whether `seen` is stable or the wait too long; `is_awaited`: another change is expected."""
         now = time.monotonic()
         if seen != self._seen:
-            if now - self._changed_at >= _SETTLE_SECONDS:
+            if now - self._changed_at >= self._settle_seconds:
                 self._since = now  # it was calm until now
             self._seen, self._changed_at = seen, now
-        is_calm = now - self._changed_at >= _SETTLE_SECONDS and not is_awaited
+        is_calm = now - self._changed_at >= self._settle_seconds and not is_awaited
         return is_calm or now - self._since >= _LONGEST_WAIT_SECONDS
 
 

@@ -25,7 +25,7 @@ from devherd.kubernetes.nvidia_pause import NvidiaPause
 from devherd.kubernetes.problems import Problems, forget_problem
 from devherd.kubernetes.reporter import Reporter
 from devherd.log import Once
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.process import RENEW, Child
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class ApiServerClient:
                 if self._api:
                     self._api.close_if_idle()
                 self._child.beat()
-                rest(watch)
+                rest(watch, self._settings.waits.kubernetes)
         finally:
             self._forget_problems()
         return 0 if signals.is_to_end() else RENEW
@@ -111,7 +111,8 @@ class ApiServerClient:
         )
         if self._access is None or not is_needed:
             return None
-        return NodeWatch(Api(self._access), host_name(), metadata_alone=not wanted.node_condition)
+        metadata_alone = not wanted.node_condition
+        return NodeWatch(Api(self._access), host_name(), metadata_alone=metadata_alone, waits=self._settings.waits)
 
     def _parts(self, wanted: _Wanted, watch: NodeWatch | None) -> Iterator[Part]:
         """Those that wait for no call first."""
@@ -137,11 +138,11 @@ class ApiServerClient:
             forget_problem(self._settings.kubernetes_problems_directory, part)
 
 
-def rest(watch: NodeWatch | None) -> None:
+def rest(watch: NodeWatch | None, seconds: float) -> None:
     """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows it any more."""
     if watch is None:
-        signals.rest(BEAT_PERIOD_SECONDS)
-    elif watch.changed.wait(BEAT_PERIOD_SECONDS):
+        signals.rest(seconds)
+    elif watch.changed.wait(seconds):
         watch.changed.clear()
     elif not watch.is_alive():
         raise RuntimeError("the thread that follows the node has crashed")  # the next process has another

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 
 from devherd.backoff import Backoff
 from devherd.kubernetes.api import Api, ApiError, Json
+from devherd.waits import USUAL_WAITS, Waits
 
-SILENCE_SECONDS = 75.0
-"""A watch is ended after this time without an event: the API server sends a bookmark each minute
-(`defaultBookmarkFrequency` of k8s.io/apiserver, pkg/storage/cacher/cacher.go)."""
 _WATCH_SECONDS = 300, 600
 """After a time between these the server ends a watch, as with those of client-go."""
 _SHORTEST_SECONDS = 1.0
 """A watch that the server ends sooner is not followed by another at once."""
-_FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
 _JITTER = 0.9
 
 
@@ -44,12 +41,13 @@ class SeenNode:
 class NodeWatch(threading.Thread):
     """Follows the Node of a name; `metadata_alone` leaves out its status, which is large."""
 
-    def __init__(self, api: Api, name: str, *, metadata_alone: bool) -> None:
+    def __init__(self, api: Api, name: str, *, metadata_alone: bool, waits: Waits = USUAL_WAITS) -> None:
         super().__init__(name="node", daemon=True)
         self._api = api
         self._node = name
         self._metadata_alone = metadata_alone
-        self._backoff = Backoff(_FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=_JITTER)
+        self._silence_seconds = waits.node_silence
+        self._backoff = Backoff(waits.node_again, waits.node_again_at_last, jitter=_JITTER)
         self._version = ""
         self.seen: SeenNode | None = None
         """None before the first answer."""
@@ -82,7 +80,7 @@ class NodeWatch(threading.Thread):
                     self._take(None)
                 raise
         began, has_events = time.monotonic(), False
-        events = self._api.watch(self._path(), SILENCE_SECONDS, metadata_alone=self._metadata_alone)
+        events = self._api.watch(self._path(), self._silence_seconds, metadata_alone=self._metadata_alone)
         self._report(None)
         for event in events:
             self._backoff.reset()

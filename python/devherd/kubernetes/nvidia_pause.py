@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 PAUSED = "paused-for-"
-REWRITE_SECONDS = 30.0
 _CURES = {
     401: "the token is not accepted",
     403: "add the component deploy/kubernetes/components/nvidia-pause",
@@ -33,13 +32,14 @@ class NvidiaPause:
 
     def __init__(self, settings: Settings, watch: NodeWatch | None, problems: Problems) -> None:
         self._file = settings.nvidia_pause_file
+        self._rewrite_seconds = settings.waits.pause_rewrite
         self._watch = watch
         self._problems = problems
         self._paused: tuple[str, str] | None = None
         self._write_at = 0.0
 
     def tend(self) -> None:
-        """Write what the labels show; again each 30 s while they are paused."""
+        """Write what the labels show; again from time to time while they are paused."""
         error = self._watch.error if self._watch else NO_ACCESS
         if error is None:
             self._problems.solve()
@@ -68,4 +68,4 @@ class NvidiaPause:
             return
         if paused != self._paused:
             log.info("GPU clients of the node are %s", "paused: {}={}".format(*paused) if paused else "not paused")
-        self._paused, self._write_at = paused, now + REWRITE_SECONDS
+        self._paused, self._write_at = paused, now + self._rewrite_seconds
