@@ -339,6 +339,11 @@ def bed():
     shutil.rmtree(path)
 
 
+def judged(bed):
+    """What is said of the instance that runs."""
+    return running.judge(running.look(bed.settings))
+
+
 async def test_what_the_mounts_of_the_running_instance_forbid_is_named(bed):
     """Defect: it looked with its own mounts, in which everything can be written; a unit's sandbox is another matter."""
     kubelet, features = bed.settings.kubelet_dir, bed.node.root / "etc/kubernetes/node-feature-discovery/features.d"
@@ -353,12 +358,11 @@ async def test_what_the_mounts_of_the_running_instance_forbid_is_named(bed):
     bed.command = (*UNSHARED, "sh", "-ec", made, "sh", *bed.command)
     async with bed:
         await bed.until(bed.runs, "all processes run")
-        assert [what for _, what in troubles(running.judge(running.look(bed.settings)))] == [
-            f"{features} is read-only for the instance that runs"
-        ]
+        forbidden = f"{features} is read-only for the instance that runs"
+        await bed.until(lambda: [what for _, what in troubles(judged(bed))] == [forbidden], "all is registered")
         pod.rmdir()
-        assert [what for _, what in troubles(running.judge(running.look(bed.settings)))] == [
-            f"{features} is read-only for the instance that runs",
+        assert [what for _, what in troubles(judged(bed))] == [
+            forbidden,
             f"{kubelet}/pod-resources was removed on the host; the instance that runs sees the old one",
         ]
         assert await asyncio.wait_for(bed.herd.wait(), 20) == 1

@@ -70,11 +70,11 @@ from devherd.config.loader import resolve
 from devherd.config.checks import FACTS_OF_VENDOR
 from devherd.exporter.device_series import device_families
 from devherd.exporter.exposition import Writer
-from devherd.instance.read import Herd
+from devherd.instance.read import InstanceState
 from devherd.proto import spool_pb2
 from devherd.scanner.once import scan_once
 report = scan_once(resolve(Config.model_validate(json.loads(sys.argv[1]))))
-page = Writer(as_openmetrics=False).page(device_families(Herd(report.offers), None)).decode()
+page = Writer(as_openmetrics=False).page(device_families(InstanceState(report.offers), None)).decode()
 gauges = text_string_to_metric_families(page)
 models = [sample.labels["model"] for gauge in gauges for sample in gauge.samples if "model" in sample.labels]
 print(json.dumps({

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hurried import hurried
 from not_tested import not_tested
 
 from devherd.config.model import Config
@@ -44,15 +45,6 @@ while sys.stdin.readline():
     unseen = sorted([part.vendor, part.card or "", part.finding.reason if part.finding else ""] for part in scan.unseen)
     gap = max(later - earlier for earlier, later in zip(beats, beats[1:]))
     print(json.dumps([beats[-1] - start, gap, unseen, len(scan.devices)]), flush=True)
-"""
-HERD = """
-import sys
-from devherd.supervisor.run import run
-def load(_running):
-    from devherd.config.loader import load
-    from devherd.config.loader import resolve
-    return resolve(load({"config": sys.argv[1]}, {}))
-sys.exit(run(load, silence_limit_seconds=float(sys.argv[2])))
 """
 
 
@@ -147,7 +139,7 @@ def test_a_scanner_that_waits_longer_than_the_silence_limit_is_not_replaced(node
             time.sleep(0.2)
 
     with hanging_files(*attributes(node)) as (server, enter), log.open("w") as stderr:
-        command = [*enter, sys.executable, "-c", HERD, str(config), "2"]
+        command = [*enter, *hurried(silence=2.0), "run", f"--config={config}"]
         with subprocess.Popen(command, stderr=stderr) as herd:
             try:
                 until("RUNNING", "ctl", "status", "scanner")

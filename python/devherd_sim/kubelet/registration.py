@@ -66,25 +66,27 @@ class RegistrationService(RegistrationServicer):
         self._events.record("register-called", resource, endpoint=request.endpoint)
         self.unanswered[resource] = called_at = time.monotonic()
         try:
-            await self._judge(request, context)
+            refused = await self._judged(request, context)
         except asyncio.CancelledError:
             self._events.record("register-abandoned", resource, endpoint=request.endpoint)
             raise
         finally:
             if self.unanswered.get(resource) == called_at:
                 del self.unanswered[resource]
+        if refused is not None:
+            await self._refuse(request, context, refused)
         self._events.record("registered", resource, endpoint=request.endpoint)
         return api.Empty()
 
-    async def _judge(self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    async def _judged(self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> str | None:
+        """Connect to the plugin; returns why it is refused, None if it is not."""
         refused = _refusal(request) or await self._disturbed(request.resource_name)
         if refused is None:
             try:
                 await self._connect(request, context)
             except PluginError as error:
                 refused = str(error)
-        if refused is not None:
-            await self._refuse(request, context, refused)
+        return refused
 
     async def _disturbed(self, resource: str) -> str | None:
         """Wait as long as a disturbance says; returns its refusal, None if there is none."""
