@@ -9,7 +9,7 @@ import pytest
 from devherd.history import History, events
 from devherd.process import Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor.kubelet_watch import KubeletWatch
+from devherd.supervisor.host_watch import KubeletWatch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from devherd import spool
 from devherd.history import History, events
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor import newer_driver
+from devherd.supervisor import host_watch
 
 NEW, OLD = "590.48.01", "580.105.08"
 
@@ -27,7 +27,7 @@ def settings(tmp_path):
 def clock(monkeypatch):
     """A list whose last number is the time."""
     now = [100.0]
-    monkeypatch.setattr(newer_driver.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(host_watch.time, "monotonic", lambda: now[-1])
     return now
 
 
@@ -36,13 +36,13 @@ def answer(settings, newer=None):
 
 
 def watch(settings):
-    return newer_driver.NewerDriver(settings, History(settings.history_directory, "supervisor"))
+    return host_watch.NewerDriver(settings, History(settings.history_directory, "supervisor"))
 
 
 def test_it_ends_once_that_has_lasted_for_a_minute(settings, clock, caplog):
     """Not while nothing is known, nor for a moment of an upgrade. The reason is in log and history."""
     history = History(settings.history_directory, "supervisor")
-    driver = newer_driver.NewerDriver(settings, history)
+    driver = host_watch.NewerDriver(settings, history)
     assert not driver.look()
     answer(settings, [NEW, OLD])
     assert not driver.look()

@@ -9,6 +9,7 @@ import math
 import signal
 import time
 
+from devherd import signals
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, awaited_config, read_resolved
 from devherd.errors import DevherdError
 from devherd.log import Once
@@ -49,7 +50,7 @@ def first_scan(config: ResolvedConfig) -> None:
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
     loop = Loop(child)
-    signal.signal(signal.SIGTERM, lambda *_: loop.end())
+    signals.remember()
     signal.signal(signal.SIGHUP, lambda *_: loop.ask_to_reload())
     take_reloads()
     return loop.run()
@@ -66,15 +67,11 @@ class Loop:
         self._child = child
         self._files = ScannerFiles(config, child.settings, child.beat)
         self._observer = self._files.observer
-        self._is_ended = self._is_reload_asked = False
+        self._is_reload_asked = False
         self._refused_reload = Once(log.error)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_look = self._next_publication = now
         self._last_scan = now - EVENT_SCAN_SECONDS
-
-    def end(self) -> None:
-        """End with the current round (called by a signal)."""
-        self._is_ended = True
 
     def ask_to_reload(self) -> None:
         """Reload the configuration in the next round (called by a signal)."""
@@ -84,7 +81,7 @@ class Loop:
         """Wait, scan or poll, and publish, until asked to end; returns the exit code."""
         observer, code = self._observer, 0
         with HostEvents.of_host(observer.simulated_node) if observer.config.scan.events else HostEvents() as events:
-            while not self._is_ended:
+            while not signals.is_to_end():
                 if time.monotonic() >= self._next_look and self._has_to_be_renewed():
                     code = RENEW
                     break

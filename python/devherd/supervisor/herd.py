@@ -19,10 +19,9 @@ from devherd.process import LOOK_PERIOD_SECONDS
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox
 from devherd.supervisor.hand_over import LOOK_SECONDS, HandOver
-from devherd.supervisor.kubelet_watch import KubeletWatch
+from devherd.supervisor.host_watch import KubeletWatch, NewerDriver
 from devherd.supervisor.loader import Loader
 from devherd.supervisor.lock import Locks
-from devherd.supervisor.newer_driver import NewerDriver
 from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
