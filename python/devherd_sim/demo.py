@@ -206,7 +206,7 @@ class Demo:
         return list(spool.read_or_empty(self._testbed.settings.offers_file, spool_pb2.Offers).offers)
 
     async def _reasons(self, resource: str) -> list[str]:
-        """The reasons of its devices. The offers are written after what its child reads: the kubelet may know first."""
+        """A resource's reasons. The child's file is written before the offers, so the kubelet may know them first."""
 
         def offered() -> list[str]:
             offers = (offer for offer in self._resources() if offer.name == resource)

@@ -19,7 +19,7 @@ import pytest
 
 START_SECONDS = 30.0
 OPTIONS = ("kubernetes", "topology_policy", "numa_nodes", "grace_period")
-"""The options of the marker, which are those of `devherd sim kubelet`."""
+"""The options of the marker; `devherd sim kubelet` has the same ones."""
 REFUSAL = "refused by devherd_kubelet.refuse"
 
 _SIM_KUBELET = (sys.executable, "-m", "devherd", "sim", "kubelet")
@@ -48,7 +48,7 @@ class Kubelet:
     def run(self, command: Sequence[str | Path], **words: Any) -> "subprocess.Popen[Any]":
         """Start a plugin that sees this kubelet at /var/lib/kubelet; it ends with the test.
 
-        `words` are those of `subprocess.Popen`. The plugin's children, as those of `go run`, end with it.
+        `words` are passed to `subprocess.Popen`. The plugin's child processes (as with `go run`) end with it.
         """
         inside = ["exec", "--timeout", "0", "--end-with-parent", "--kubelet-dir", str(self.directory), "--"]
         words = {"start_new_session": True, **words}
@@ -68,7 +68,7 @@ class Kubelet:
     ) -> dict[str, Any]:
         """Wait for numbers of devices, at least `registrations` calls of Register, or the end of the plugin (`gone`).
 
-        With none of them: until its plugin has sent a list.
+        Without any of them: wait until the resource's plugin has sent a list.
         """
         numbers = {"allocatable": allocatable, "capacity": capacity, "registrations": registrations}
         answer: dict[str, Any] = self._ask("wait", resource=resource, gone=gone, seconds=timeout, **numbers)
@@ -127,7 +127,7 @@ class Kubelet:
         return answer
 
     def stop(self) -> None:
-        """Stop the kubelet: its sockets stay, and refuse."""
+        """Stop the kubelet: its sockets stay and refuse connections."""
         self._ask("stop")
 
     def start(self) -> None:
@@ -162,7 +162,7 @@ def devherd_kubelet(request: pytest.FixtureRequest) -> Iterator[Kubelet]:
     """A kubelet's device manager that a device plugin may register with; it ends with the test.
 
     The marker `devherd_kubelet` has its options: `kubernetes`, `topology_policy`, `numa_nodes` and `grace_period`. The
-    ini option `devherd_kubernetes` lists releases: each test is then run with each, where the marker names none.
+    ini option `devherd_kubernetes` lists releases: each test is then run with each, unless the marker names one.
     """
     releases = {"kubernetes": request.param} if hasattr(request, "param") else {}
     directory = Path(tempfile.mkdtemp(prefix="kubelet-"))  # the path of a socket is limited; tmp_path may be too long
@@ -179,7 +179,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test of the fixture with every release of the ini option, but where a marker chooses one."""
+    """Run each test of the fixture with every release of the ini option, unless a marker chooses one."""
     releases = metafunc.config.getini("devherd_kubernetes")
     chosen = any("kubernetes" in marker.kwargs for marker in metafunc.definition.iter_markers("devherd_kubelet"))
     if releases and not chosen and "devherd_kubelet" in metafunc.fixturenames:
@@ -193,7 +193,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _options(node: pytest.Item) -> dict[str, Any]:
-    """The options of the markers: those of the test count more than those of its class or module."""
+    """The markers' options: a test's own marker overrides the markers of its class and module."""
     options: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers("devherd_kubelet"))):
         if marker.args or (unknown := marker.kwargs.keys() - set(OPTIONS)):

@@ -1,4 +1,4 @@
-"""devherd on a simulated node beside an embedded kubelet, below one directory: for demo, tests and benches.
+"""devherd with a simulated node and an embedded kubelet, below one directory: for demo, tests and benches.
 
 async with Testbed(Path("/tmp/testbed"), preset("fpga-8")) as testbed:
     await testbed.kubelet.until_allocatable(name, 4)
@@ -27,13 +27,13 @@ from devherd_sim.node.spec import NodeSpec
 
 STOP_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
-"""Against hanging alone: a busy machine takes its time."""
+"""Only prevents hanging; generous, because a busy machine is slow."""
 
 Value = TypeVar("Value")
 
 
 class Testbed:
-    """Uses `node`, `kubelet`, `run`, `config.yaml`, `herd.log` in a directory, whose path must be short (sockets)."""
+    """Uses `node`, `kubelet`, `run`, `config.yaml`, `herd.log` in a directory. Its path must be short (sockets)."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -76,7 +76,7 @@ class Testbed:
     async def start_herd(self, *more: str, listens: bool = True) -> float:
         """Start `devherd run` with more options. Returns the monotonic time of the start in seconds.
 
-        Without `listens`, the configuration says where.
+        Without `listens`, the configuration sets the address to listen on.
         """
         settings = self.settings
         options = [
@@ -122,7 +122,7 @@ class Testbed:
     async def child(self, name: str) -> spool_pb2.Child:
         """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier.
 
-        Its process exists: a report that is old may name one that has ended, or none.
+        Its process exists: old reports, which may name an ended process or none, are skipped.
         """
         await self.until(lambda: self.runs(name), f"{name} runs")
 
@@ -156,9 +156,9 @@ _RESERVED: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A free TCP port of the loopback address, which nobody else is given as long as this process lives.
+    """A free TCP port of the loopback address, reserved as long as this process lives.
 
-    Whoever listens there needs SO_REUSEADDR, which `asyncio` and `socket.create_server` set.
+    A listener on it needs SO_REUSEADDR, which `asyncio` and `socket.create_server` set.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

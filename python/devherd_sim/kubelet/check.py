@@ -60,11 +60,11 @@ SLOW_SECONDS = 1.0
 CALL_SECONDS = 30.0
 """Deadline of a call; a kubelet has none."""
 DOWN_SECONDS = 10.0
-"""How long the kubelet is away in a check: a real one takes seconds to restart, which some plugins do not survive."""
+"""Seconds for which a check stops the kubelet: a real restart takes seconds, and some plugins do not survive it."""
 BACK_SECONDS = 30.0
-"""How long a plugin may take to be back; some look for the kubelet's socket every 10 s."""
+"""Seconds that a plugin may take to register again; some look for the kubelet's socket only every 10 s."""
 SETTLE_SECONDS = 1.0
-"""How long plugins that are back are watched: some register once more, or end."""
+"""Seconds to watch plugins that have registered again: some register once more, or end."""
 UNKNOWN_ID = "devherd-check-unknown-id"
 
 Answer = TypeVar("Answer")
@@ -73,8 +73,8 @@ Answer = TypeVar("Answer")
 class Checker:
     """Checks plugins.
 
-    `patience`: seconds that a plugin may take to register again after a restart of the kubelet, which is away for
-    `down` seconds.
+    `patience`: seconds that a plugin may take to register again after a restart of the kubelet; `down`: seconds between
+    the kubelet's stop and start.
     """
 
     def __init__(self, kubelet: EmbeddedKubelet, patience: float, down: float = DOWN_SECONDS) -> None:
@@ -118,7 +118,7 @@ class Checker:
                 yield "endpoint-with-a-slash", f"its endpoint `{endpoint}` means {path}"
 
     def _rivals(self, resource: str, since: int) -> Iterator[Problem]:
-        """Yields what two plugins of one resource do to each other, since a mark of the events."""
+        """Yields the conflicts between plugins of one resource, since a mark of the events."""
         again = [
             str(event.detail["problem"])
             for event in self._kubelet.events.since(since, "doubtful", resource)
@@ -212,7 +212,7 @@ class Checker:
                 yield resource, ("not-registered-again", f"back with {now} of {before[resource]} Healthy devices")
 
     def _registered_again(self, resource: str, since: int) -> str:
-        """How often Register was called since a mark, and what became of it."""
+        """How often Register was called since a mark, and the outcome."""
         calls = len(self._kubelet.events.since(since, "register-called", resource))
         if not calls:
             return "Register was not called"

@@ -1,7 +1,7 @@
-"""Which plugins a kubelet has of a resource: by one rule up to Kubernetes 1.36, by another since 1.37.
+"""The plugins that a kubelet keeps for a resource: by one rule up to Kubernetes 1.36, by another since 1.37.
 
-Both keep two tables: a plugin is a client from the call of Register on, and an endpoint once its options have come. The
-end of a stream looks its client up, and that one is disconnected, whether it is the one whose stream has ended or not.
+Both rules keep two tables: a plugin becomes a client when it calls Register, and an endpoint when its options come.
+When a stream ends, the kubelet looks up a client by the rule and disconnects it, even if another plugin's stream ended.
 Sources: `plugin/v1beta1/handler.go`, `PluginConnected` and `PluginDisconnected` of `manager.go`, in
 pkg/kubelet/cm/devicemanager of Kubernetes 1.36.3 and 1.37.2.
 """
@@ -13,31 +13,31 @@ from typing import Literal, Protocol, get_args
 from devherd_sim.kubelet.connections import PluginEndpoint, PluginError
 
 Release = Literal["1.36", "1.37"]
-"""A minor release of Kubernetes whose rules there are: 1.36 stands for all before it."""
+"""A minor release of Kubernetes whose rule is implemented here; 1.36 also stands for all earlier releases."""
 RELEASES: tuple[Release, ...] = get_args(Release)
 NEWEST: Release = RELEASES[-1]
 
 
 class Clients(Protocol):
-    """The two tables."""
+    """The two tables of a rule: clients and endpoints."""
 
     endpoints: dict[str, PluginEndpoint]
-    """The endpoint of each resource that Allocate goes to, also one that the kubelet has dropped."""
+    """The endpoint that Allocate goes to, by resource; it stays when the kubelet has dropped it."""
 
     def add(self, plugin: PluginEndpoint) -> None:
-        """A plugin has called Register."""
+        """Add a plugin that has called Register as a client."""
 
     def remove(self, plugin: PluginEndpoint) -> None:
-        """Remove it, or whatever the rule takes for it, because it could not be connected or is disconnected."""
+        """Remove a plugin that could not be connected or is disconnected, or the clients that the rule takes for it."""
 
     def of(self, resource: str, socket: str) -> PluginEndpoint | None:
-        """The client that is disconnected when a stream from this socket ends; None: nobody."""
+        """The client to disconnect when a stream from this socket ends; None if there is none."""
 
     def connected(self, plugin: PluginEndpoint) -> None:
-        """Its options have come: it is the resource's endpoint. Raises PluginError when it is refused."""
+        """Make a plugin the resource's endpoint: its options have come. Raises PluginError when it is refused."""
 
     def disconnected(self, plugin: PluginEndpoint) -> bool:
-        """Mark its endpoint as stopped. Returns True if the resource has lost its devices by that."""
+        """Mark the plugin's endpoint as stopped. Returns True if the resource thereby loses its devices."""
 
 
 class OneForEachResource:
@@ -48,11 +48,11 @@ class OneForEachResource:
         self._clients: dict[str, PluginEndpoint] = {}
 
     def add(self, plugin: PluginEndpoint) -> None:
-        """Replaces the one before it."""
+        """Replace the resource's client with this plugin."""
         self._clients[plugin.resource] = plugin
 
     def remove(self, plugin: PluginEndpoint) -> None:
-        """Removes whoever is the resource's client."""
+        """Remove the resource's client, even if it is another plugin."""
         self._clients.pop(plugin.resource, None)
 
     def of(self, resource: str, socket: str) -> PluginEndpoint | None:
@@ -61,11 +61,11 @@ class OneForEachResource:
         return self._clients.get(resource)
 
     def connected(self, plugin: PluginEndpoint) -> None:
-        """Replaces the endpoint before it."""
+        """Replace the resource's endpoint with this plugin."""
         self.endpoints[plugin.resource] = plugin
 
     def disconnected(self, plugin: PluginEndpoint) -> bool:
-        """Stops the resource's newest endpoint, whoever was disconnected."""
+        """Stop the resource's newest endpoint, even if another plugin was disconnected."""
         newest = self.endpoints.get(plugin.resource)
         if newest is None:
             return False
@@ -74,7 +74,7 @@ class OneForEachResource:
 
 
 class OneForEachSocket:
-    """Since 1.37: plugins of a resource exist side by side, told apart by their sockets."""
+    """Since 1.37: a resource may have several plugins at once, distinguished by their sockets."""
 
     def __init__(self) -> None:
         self.endpoints: dict[str, PluginEndpoint] = {}
@@ -82,11 +82,11 @@ class OneForEachSocket:
         self._by_socket: dict[str, dict[str, PluginEndpoint]] = {}
 
     def add(self, plugin: PluginEndpoint) -> None:
-        """Beside those that there are, even beside one of the same socket."""
+        """Add the plugin to the resource's clients, even if one of them has the same socket."""
         self._clients.setdefault(plugin.resource, []).append(plugin)
 
     def remove(self, plugin: PluginEndpoint) -> None:
-        """Removes every client of the socket: after a second Register there, also the one that is connected."""
+        """Remove every client of the socket: after a second Register there, the connected one too."""
         others = [each for each in self._clients.get(plugin.resource, ()) if each.socket != plugin.socket]
         self._clients[plugin.resource] = others
 
@@ -95,14 +95,14 @@ class OneForEachSocket:
         return next((each for each in self._clients.get(resource, ()) if each.socket == socket), None)
 
     def connected(self, plugin: PluginEndpoint) -> None:
-        """Refuses a socket that has not been disconnected."""
+        """Make the plugin the endpoint. Raises PluginError if its socket is still connected."""
         there = self._by_socket.setdefault(plugin.resource, {})
         if plugin.socket in there:
             raise PluginError(f"device plugin already connected: {plugin.socket}")
         there[plugin.socket] = self.endpoints[plugin.resource] = plugin
 
     def disconnected(self, plugin: PluginEndpoint) -> bool:
-        """Stops the socket's endpoint; any other one of the resource takes over. The last one costs the devices."""
+        """Stop the socket's endpoint; a random other one takes over. With the last one, the devices are lost."""
         there = self._by_socket.get(plugin.resource, {})
         stopped = there.pop(plugin.socket, None)
         if stopped is None:
@@ -114,5 +114,5 @@ class OneForEachSocket:
 
 
 def clients_of(release: Release) -> Clients:
-    """The tables of a kubelet of a release."""
+    """New tables, by the rule of a release."""
     return OneForEachResource() if release == "1.36" else OneForEachSocket()

@@ -132,7 +132,7 @@ class PluginEndpoint:
         await self._answer(call, "device plugin PreStartContainer rpc failed with err: ")
 
     async def broken_calls_ended(self) -> None:
-        """Wait for calls that a broken connection ends: all at once, with its end as their error, as in gRPC-Go."""
+        """Wait until a broken connection's calls have ended: all at once, with the connection's error, like gRPC-Go."""
         if self._calls:
             await asyncio.wait(self._calls, timeout=BROKEN_SECONDS)
 
@@ -153,7 +153,7 @@ class PluginEndpoint:
 
 
 def _not_a_url(socket: str) -> str | None:
-    """The words of gRPC-Go for a path that it cannot dial, since it takes it for part of a URL; None for any other."""
+    """gRPC-Go's error for a path that it cannot dial because it parses the path as a URL; None for any other path."""
     url = f"passthrough:///{socket}"
     if re.search(r"[\x00-\x1f\x7f]", url):
         return f"parse {quoted(url)}: net/url: invalid control character in URL"
@@ -233,11 +233,11 @@ class ConnectedPlugins:
         stream.add_done_callback(self._streams.discard)
 
     def endpoint(self, resource: str) -> PluginEndpoint | None:
-        """The plugin that is asked for a resource, also one that the kubelet has dropped; None without one."""
+        """The plugin that Allocate goes to for a resource, even if the kubelet has dropped it; None without one."""
         return self._clients.endpoints.get(resource)
 
     async def let_go(self, resource: str, socket: str) -> None:
-        """Disconnect the client that the rule has for a plugin that is gone from this socket."""
+        """Disconnect a client because the plugin of this socket is gone; the release's rule selects the client."""
         client = self._clients.of(resource, socket)
         if client is None:
             return

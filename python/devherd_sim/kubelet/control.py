@@ -210,7 +210,7 @@ class KubeletCommands:
         return [reports.held_report(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
 
     async def _disturb(self, resource: str, times: int, delay: float, error: str | None = None) -> None:
-        """Have the next Register calls of a resource wait, and refused if there is an error."""
+        """Delay the next Register calls for a resource, and refuse them if `error` is given."""
         self._kubelet.disturbances[resource] = Disturbance(times, error, delay)
 
     async def _stop(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 PATIENCE_SECONDS = 30.0
-"""Against waiting for ever: a busy machine takes its time."""
+"""Prevents endless waiting; generous, because a busy machine is slow."""
 
 Kind = Literal[
     "started",
@@ -57,7 +57,7 @@ KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "pre-started": ("PreStartContainer was answered", ("namespace", "pod", "container")),
     "freed": ("a pod has ended", ("namespace", "pod")),
 }
-"""What each kind of event means, and the names of its details, which its JSON has."""
+"""The meaning of each kind of event, and the names of its details in JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.reports import refusal
 
 PARENT_SECONDS = 0.5
-"""Between two looks at whether the parent is there."""
+"""Seconds between two checks whether the parent still runs."""
 
 _LINES: dict[Kind | str, str] = {
     "started": "takes registrations",
@@ -54,9 +54,9 @@ def sentence(event: Mapping[str, Any]) -> str | None:
 def run_until_signal(
     kubelet_dir: Path, print_line: Callable[[str], None], *, end_with_parent: bool = False, **options: Any
 ) -> None:
-    """Run until SIGTERM or SIGINT, or until the parent process ends; the options are those of EmbeddedKubelet.
+    """Run until SIGTERM or SIGINT, or until the parent process ends; `options` are passed to EmbeddedKubelet.
 
-    The sockets stay, as a real kubelet leaves them.
+    The sockets stay, as with a real kubelet.
 
     Raises AlreadyRunningError when a kubelet listens there, UsageError when the directory cannot be used or the options
     are incompatible.
@@ -73,7 +73,7 @@ def run_until_signal(
 
 
 async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None], parent: int | None) -> None:
-    """`parent`: the process with which it ends."""
+    """Run until a signal or, if given, until the process `parent` ends."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

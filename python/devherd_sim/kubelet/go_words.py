@@ -1,4 +1,4 @@
-"""The words of gRPC-Go and of Go for what gRPC-Python says otherwise: a kubelet's messages have them.
+"""Translates error texts of gRPC-Python into those that gRPC-Go and Go use in a kubelet's messages.
 
 Sources: status/status.go, internal/transport/http2_client.go and rpc_util.go of google.golang.org/grpc; strconv.Quote.
 """
@@ -9,13 +9,13 @@ import grpc
 
 CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
 CONNECTION_LOST = "error reading from server: "
-"""EOF, or a reset if the plugin had not read all when it died. Kubelets up to 1.36 name the socket before a reset."""
+"""Before `EOF`, or a reset if the plugin died with unread data. Kubelets up to 1.36 name the socket before a reset."""
 
 
 def text(error: grpc.aio.AioRpcError) -> str:
     """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`.
 
-    What the plugin itself says stays as it is. A code that gRPC does not know is `Unknown`, where Go prints its number.
+    The plugin's own text is unchanged. A code that gRPC does not know becomes `Unknown`; Go prints its number.
     """
     words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
     code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
@@ -44,7 +44,7 @@ _OF_PYTHON = (
         r'connection error: desc = "transport: Error while dialing: dial unix \1: connect: connection refused"',
     ),
 )
-"""Texts of gRPC's C core, and what gRPC-Go says then."""
+"""Error texts of gRPC's C core, each with gRPC-Go's text for the same error."""
 
 
 def _details(details: str) -> str:

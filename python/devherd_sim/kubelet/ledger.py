@@ -90,10 +90,10 @@ class Devices:
     healthy: set[str] = field(default_factory=set)
     unhealthy: set[str] = field(default_factory=set)
     listed: bool = True
-    """False if the plugin has ended before its first list: the node reports 0, and pods are started without."""
+    """False if the plugin ended before its first list: the node reports 0 devices, and pods start without devices."""
 
     def replace(self, devices: Iterable[api.Device]) -> None:
-        """Replace all devices by a list. Duplicate ids are one device; with different healths it is in both sets."""
+        """Replace all devices by a list. A repeated id is one device; if its healths differ, it is in both sets."""
         listed = list(devices)
         self.listed = True
         self.by_id = {device.ID: device for device in listed}
@@ -179,7 +179,7 @@ class Pods:
         self._running = set()
 
     def adopt(self, allocations: Iterable[Allocation]) -> None:
-        """Add the holders of devices as active pods, when they are known from a checkpoint only."""
+        """Add holders of devices that are known only from a checkpoint as active pods."""
         for held in allocations:
             whose = held.container
             pod = self._active.get(whose.uid) or Pod(whose.pod, namespace=whose.namespace, uid=whose.uid)

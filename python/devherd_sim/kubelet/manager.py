@@ -6,8 +6,8 @@
     allocation = await kubelet.allocate("example.com/gpu", 2, pod="train")
     await kubelet.restart()
 
-Its behaviour and messages follow Kubernetes 1.37, or 1.36 and those before it. Its checkpoint keeps its state for the
-next process.
+Its behaviour and messages follow Kubernetes 1.37, or 1.36 and earlier. Its checkpoint passes its state to the next
+process.
 """
 
 import asyncio
@@ -96,9 +96,9 @@ class EmbeddedKubelet:
         self.events.record("stopped")
 
     async def restart(self, *, sources_ready: bool = True, down: float = 0.0) -> None:
-        """Stop and start `down` seconds later. It then knows the allocations and the resources, but no devices.
+        """Stop, and start `down` seconds later: it then knows the allocations and the resources, but no devices.
 
-        Its sockets stay and refuse connections meanwhile, as those of a real kubelet, which takes seconds.
+        Meanwhile its sockets stay and refuse connections, as while a real kubelet restarts, which takes seconds.
         """
         await self.stop()
         await asyncio.sleep(down)
@@ -136,7 +136,7 @@ class EmbeddedKubelet:
         return next((each for each in self._connections.connecting if each.resource == resource), None)
 
     def unanswered_since(self, resource: str) -> float | None:
-        """When Register was called that is not answered yet, in monotonic seconds; None without such a call."""
+        """Time of the Register call that is not answered yet, in monotonic seconds; None without such a call."""
         return self._registration.unanswered.get(resource) if self._registration and self.running else None
 
     @property
@@ -211,7 +211,7 @@ class EmbeddedKubelet:
         self._node.pods.remove(over)
         self._node.collect()
         if held:
-            # A kubelet writes the file at its next allocation only; here a new process takes its pods from it.
+            # A real kubelet writes the file at its next allocation only. Here a new process reads its pods from it.
             self._node.try_to_save()
             self.events.record("freed", namespace=namespace, pod=pod)
         return held

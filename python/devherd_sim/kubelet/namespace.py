@@ -1,6 +1,7 @@
-"""Runs a program that finds a kubelet's directory at /var/lib/kubelet, wherever it is: most plugins know that path.
+"""Runs a program that sees any kubelet directory at /var/lib/kubelet: most plugins know only that path.
 
-The program gets a mount namespace of its own; an ordinary user in a user namespace, where the user appears as root.
+The program gets its own mount namespace. For an ordinary user it also gets a user namespace, in which the user appears
+as root.
 """
 
 import ctypes
@@ -44,9 +45,10 @@ def wait_for_kubelet(kubelet_socket: Path, seconds: float) -> None:
 
 
 def execute(kubelet_dir: Path, command: list[str], *, end_with_parent: bool = False) -> NoReturn:
-    """Become a program that has `kubelet_dir` at /var/lib/kubelet; `end_with_parent`: killed when its parent ends.
+    """Replace this process with a program that sees `kubelet_dir` at /var/lib/kubelet.
 
-    Raises DevherdError when there can be no such namespace, UsageError when the program cannot be run.
+    `end_with_parent`: the program is killed when its parent ends. Raises DevherdError when the namespace cannot be
+    created, UsageError when the program cannot be run.
     """
     parent = os.getppid()
     try:
@@ -64,8 +66,8 @@ def execute(kubelet_dir: Path, command: list[str], *, end_with_parent: bool = Fa
     if end_with_parent:
         _libc(_LIBC.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, what="prctl")
         if os.getppid() != parent:
-            raise SystemExit(0)  # it has ended meanwhile
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program would go on with that
+            raise SystemExit(0)  # the parent has ended meanwhile
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's own program, without a shell
     except OSError as error:
@@ -75,7 +77,7 @@ def execute(kubelet_dir: Path, command: list[str], *, end_with_parent: bool = Fa
 
 
 def _unshare() -> None:
-    """Enter a new mount namespace, and as an ordinary user a new user namespace. Raises OSError."""
+    """Enter a new mount namespace; for an ordinary user, also a new user namespace. Raises OSError."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         _libc(_LIBC.unshare, _CLONE_NEWNS, what="unshare")
@@ -88,7 +90,7 @@ def _unshare() -> None:
 
 
 def _bind(kubelet_dir: Path) -> None:
-    """Mount the directory at /var/lib/kubelet, which need not be there. Raises OSError."""
+    """Mount the directory at /var/lib/kubelet, which may not exist yet. Raises OSError."""
     source = os.open(kubelet_dir, os.O_PATH | os.O_DIRECTORY)
     if not KUBELET_DIR.is_dir():
         _make_room(KUBELET_DIR)
@@ -97,7 +99,7 @@ def _bind(kubelet_dir: Path) -> None:
 
 
 def _make_room(wanted: Path) -> None:
-    """Make a directory where the user may make none: cover its parent by a copy that has it, too."""
+    """Make a directory that the user may not create: cover its parent with a copy that also contains it."""
     covered = os.open(wanted.parent, os.O_PATH | os.O_DIRECTORY)
     _mount("tmpfs", wanted.parent, "tmpfs", 0, b"mode=755")
     with os.scandir(f"/proc/self/fd/{covered}") as entries:

@@ -11,7 +11,7 @@ from devherd_sim.kubelet.topology import Topology
 
 
 class KubeletNode:
-    """Outlives restarts of the kubelet; `begin` resets it to what a new process knows."""
+    """State that outlives restarts of the kubelet; `begin` resets it to what a new process knows."""
 
     def __init__(self, directory: Path, topology: Topology, grace_seconds: float, kubernetes: Release) -> None:
         self.events = Events()

@@ -67,7 +67,7 @@ CURES: dict[Check, str] = {
 
 
 def require_check(name: str) -> Check:
-    """The check of that name. Raises UsageError for another."""
+    """The check with this name. Raises UsageError if there is none."""
     for check in CURES:
         if check == name:
             return check
@@ -96,7 +96,7 @@ class Finding:
 
 LATE_SECONDS = 1.0
 MOST_REPEATED = 3
-"""Repetitions of a list in a row that are a problem; a plugin may repeat a list after an event."""
+"""From this number on, repetitions of a list in a row are a problem; a plugin may repeat a list after an event."""
 _HEALTH = ("Healthy", "Unhealthy")
 
 Problem = tuple[Check, str]
@@ -139,7 +139,7 @@ class ListsSeen:
 
 
 def _sorted(devices: Sequence[api.Device]) -> list[bytes]:
-    """The devices in an order of their own: plugins in Go send maps in any."""
+    """The devices in a fixed order: plugins in Go send maps in any order."""
     return sorted(device.SerializeToString(deterministic=True) for device in devices)
 
 

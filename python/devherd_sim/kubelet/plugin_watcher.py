@@ -30,16 +30,16 @@ _ERROR = "RegisterPlugin error --"
 
 
 class RefusedPluginError(Exception):
-    """A plugin could not be registered; the message is that of the kubelet's log."""
+    """A plugin could not be registered; the message is the one in the kubelet's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a plugin is registered as."""
+    """A plugin's registration: its resource and its endpoint."""
 
     resource: str
     endpoint: str
-    """The path that it serves the resource at."""
+    """Path of the socket at which it serves the resource."""
 
 
 class PluginSocket:
@@ -49,7 +49,7 @@ class PluginSocket:
         self._path = path
 
     async def register(self, connections: ConnectedPlugins) -> Registered:
-        """Register the plugin. Raises RefusedError; the plugin is notified if possible."""
+        """Register the plugin. Raises RefusedPluginError; the plugin is notified if possible."""
         options = [("grpc.default_authority", quote(self._path, safe="")), ("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self._path}", options=options) as channel:
             try:
@@ -102,7 +102,7 @@ class PluginSocket:
         return f"{_ERROR} plugin validation failed with err: {wrong}"
 
     async def _notify(self, plugin: "RegistrationAsyncStub", error: str = "") -> None:
-        """Notify the plugin. Raises RefusedError when the call fails."""
+        """Notify the plugin. Raises RefusedPluginError when the call fails."""
         status = api.RegistrationStatus(plugin_registered=not error, error=error)
         try:
             await plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)

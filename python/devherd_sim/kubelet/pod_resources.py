@@ -56,7 +56,7 @@ class PodResourcesServer(PodResourcesListerServicer):
         )
 
     def _pod(self, pod: Pod) -> api.PodResources:
-        """A pod's sidecars and containers, including those without devices; not its other init containers."""
+        """A pod's containers and sidecars, with or without devices; other init containers are left out."""
         specs = [*(spec for spec in pod.init_containers if spec.restartable), *pod.containers]
         containers = [self._container(pod, spec.name) for spec in specs]
         return api.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)

@@ -28,12 +28,12 @@ VERSION = "v1beta1"
 
 @dataclass(slots=True)
 class Disturbance:
-    """What the next Register calls of a resource meet, in place of an undisturbed kubelet."""
+    """A simulated disturbance of the next Register calls for a resource: a delay, and optionally a refusal."""
 
     times: int
-    """How many calls."""
+    """Number of calls."""
     error: str | None
-    """The message of the refusal; None: the call is answered, after the delay."""
+    """Message of the refusal; None: the call is only delayed."""
     delay: float
     """Seconds before the answer."""
 
@@ -89,7 +89,7 @@ class RegistrationService(RegistrationServicer):
         return refused
 
     async def _disturbed(self, resource: str) -> str | None:
-        """Wait as long as a disturbance says; returns its refusal, None if there is none."""
+        """Wait for the delay of the resource's disturbance, if any. Returns its refusal; None if there is none."""
         disturbance = self._disturbances.get(resource)
         if disturbance is None or disturbance.times < 1:
             return None

@@ -1,4 +1,4 @@
-"""What the embedded kubelet answers as JSON, and what it says of a resource that did not come in time."""
+"""The embedded kubelet's answers as JSON, and its explanation when a resource does not come in time."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from devherd_sim.kubelet.pod import Allocation
 
 
 def status_report(kubelet: EmbeddedKubelet) -> dict[str, Any]:
-    """The resources, those whose plugin was refused or forgotten, and the allocations of pods."""
+    """The registered resources, the refused ones, the forgotten ones, and the pods' allocations."""
     there = kubelet.resources()
     absent = [(name, last) for name in known_resources(kubelet) if name not in there and (last := _last(kubelet, name))]
     return {
@@ -96,13 +96,13 @@ def known_resources(kubelet: EmbeddedKubelet) -> list[str]:
 
 
 def connected(kubelet: EmbeddedKubelet, resource: str) -> PluginEndpoint | None:
-    """The plugin that the kubelet asks; None if it has never come, or is gone."""
+    """The resource's connected plugin; None if it has never come or is gone."""
     plugin = kubelet.plugin(resource) if kubelet.running else None
     return plugin if plugin is not None and plugin.stopped_at is None else None
 
 
 def why_not(kubelet: EmbeddedKubelet, name: str) -> tuple[str, str]:
-    """Why a resource is not as somebody waits for, and what to do."""
+    """Why a resource is not in the awaited state, and the remedy."""
     if not kubelet.running:
         return "the kubelet is stopped", "start it with `devherd sim kubelet start`"
     if name not in known_resources(kubelet):
@@ -112,7 +112,7 @@ def why_not(kubelet: EmbeddedKubelet, name: str) -> tuple[str, str]:
 
 
 def state(kubelet: EmbeddedKubelet, name: str) -> str:
-    """How far a resource's plugin has come with the running kubelet."""
+    """The state of a resource's plugin at the running kubelet, in words."""
     if (waits := _unanswered(kubelet, name)) is not None:
         return waits
     plugin = connected(kubelet, name)
@@ -132,7 +132,7 @@ def _counts(kubelet: EmbeddedKubelet, name: str) -> str:
 
 
 def _absence(kubelet: EmbeddedKubelet, name: str) -> str:
-    """Why a resource has no plugin that the kubelet asks."""
+    """Why a resource has no connected plugin."""
     last = _last(kubelet, name)
     if last is None:
         started = kubelet.events.since(0, "started")[-1]
@@ -167,7 +167,7 @@ def _unanswered(kubelet: EmbeddedKubelet, name: str) -> str | None:
 
 
 def refusal(error: str, socket: str, *, socket_exists: bool, **_: Any) -> str:
-    """The kubelet's words for a refused Register, and what it does not say of the socket; details of the event."""
+    """The kubelet's message for a refused Register, with the dialled socket and whether it exists."""
     return f"{error}; it dialled {socket}{_absent(socket_exists)}" if error.startswith("failed to dial") else error
 
 
@@ -179,13 +179,13 @@ _OUTCOMES: tuple[Kind, ...] = ("registered", "register-refused", "register-aband
 
 
 def _last(kubelet: EmbeddedKubelet, name: str) -> KubeletEvent | None:
-    """The last thing that became of a resource's plugin since the kubelet's start; None: nothing."""
+    """The last event of a resource since the kubelet's start that is an outcome; None without one."""
     mine = [event for event in _since_start(kubelet, name) if event.kind in _OUTCOMES]
     return mine[-1] if mine else None
 
 
 def _since_start(kubelet: EmbeddedKubelet, name: str) -> list[KubeletEvent]:
-    """What became of a resource since the kubelet's last start."""
+    """The events of a resource since the kubelet's last start."""
     events = kubelet.events.since()
     start = max((number for number, event in enumerate(events) if event.kind == "started"), default=0)
     return [event for event in events[start:] if event.resource == name]

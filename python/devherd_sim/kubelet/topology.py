@@ -72,7 +72,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 MOST_NODES = 8  # with more, a kubelet with a policy refuses to start unless max-allowable-numa-nodes is raised
 
 Wishes = Mapping[str, Sequence[Hint] | None]
-"""The hints for each resource of a container; None for one whose devices have no node."""
+"""The hints for each resource of a container; None for a resource whose devices have no node."""
 
 
 class Topology:

@@ -23,7 +23,7 @@ Address = Annotated[
 
 
 class AmdSpec(BaseModel):
-    """A number of equal AMD GPUs, with their driver or without."""
+    """`cards` identical AMD GPUs, with their driver or without."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -82,7 +82,7 @@ _PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 @dataclass(frozen=True, slots=True)
 class DrmDevice:
-    """A DRM device of a GPU: its PCI function (`xcp` empty) or a platform device. A spare one is no partition."""
+    """A DRM device of a GPU: its PCI function (`xcp` empty) or a platform device. A spare one is not a partition."""
 
     card: int
     render: int

@@ -55,7 +55,7 @@ Entry = Directory | File | Symlink | DeviceNode | Fifo
 
 
 def attributes(directory: str, values: Mapping[str, str]) -> list[Entry]:
-    """Files of one line each in a directory, from their lines by name."""
+    """One-line files in a directory. `values`: the line of each file, by name."""
     return [File.line(f"{directory}/{name}", value) for name, value in values.items()]
 
 
@@ -65,5 +65,5 @@ def link(path: str, target: str) -> Symlink:
 
 
 def named_link(directory: str, target: str) -> Symlink:
-    """A link in a directory that has its target's name, as in /sys/class and /sys/bus."""
+    """A link in a directory, named like its target, as in /sys/class and /sys/bus."""
     return link(f"{directory}/{target.rpartition('/')[2]}", target)

@@ -38,7 +38,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class FpgaPart:
-    """The engine and ports of one PCI function. `number`: that of its directory in the class."""
+    """The engine and ports of one PCI function. `number`: the number of its directory in the class."""
 
     function: Function
     number: int
@@ -96,7 +96,7 @@ def _ports(plan: CardPlan, numbers: Numbers) -> Iterator[Port]:
 
 
 def _engine(plan: CardPlan, numbers: Numbers, ports: int) -> Engine:
-    # DFL's regions share one class, and so one counter, with its cards; the out-of-tree driver has no regions.
+    # DFL's regions and cards share one class and so one counter; the out-of-tree driver has no regions.
     regions = tuple(numbers.take("dfl card") for _ in range(ports)) if plan.driver == "dfl" else ()
     hwmons = (numbers.take("hwmon"), numbers.take("hwmon")) if plan.driver == "dfl" else (0, 0)
     return Engine(numbers.take(f"{plan.driver} fme"), plan.interface_id, regions, hwmons)

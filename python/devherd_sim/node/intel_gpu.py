@@ -37,7 +37,7 @@ _SENSORS = {
 
 
 class IntelGpuSpec(BaseModel):
-    """A number of equal GPUs. With virtual functions, each of these is a card of its own beside the physical one."""
+    """`cards` identical GPUs. Each virtual function is a card of its own, in addition to the physical function."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -19,7 +19,7 @@ SEND_SECONDS = 0.1
 
 
 def tell_listeners(root: Path, what: str, messages: Iterable[bytes]) -> None:
-    """Send messages to all listeners to `what` of the node below `root`."""
+    """Send messages to all processes that listen to `what` on the node below `root`."""
     messages = list(messages)
     if not messages:
         return
@@ -90,7 +90,7 @@ class Uevents:
 
 
 def _device_at(directory: Path) -> _Object | None:
-    """The device of a sysfs directory; None if it is not that of a device."""
+    """The device with this sysfs directory; None if the directory does not belong to a device."""
     subsystem, driver, uevent = (directory / name for name in ("subsystem", "driver", "uevent"))
     if not subsystem.is_symlink():
         return None
@@ -201,7 +201,7 @@ def _escaped(text: str) -> str:
 
 _FILE = ".devherd-devlink"
 _FAMILY = 0x20
-"""Replaces the kernel's family number, assigned at run time, on a simulated node."""
+"""Family number on a simulated node; a real kernel assigns it at run time."""
 _RECOVER = 54
 _BUS_NAME, _DEVICE_NAME = 1, 2
 _REPORTER, _NAME, _STATE, _ERRORS, _RECOVERIES, _GRACE = 114, 115, 116, 117, 118, 120

@@ -21,7 +21,7 @@ _SOME_ID = 0xF0A1_0000_0000_0000
 
 @dataclass(frozen=True, slots=True)
 class KfdNode:
-    """A GPU or partition. `number`: that of its node in the topology; `partition`: its index within the GPU."""
+    """A GPU or partition. `number`: its node's number in the topology; `partition`: its index within the GPU."""
 
     number: int
     gpu: AmdGpu
@@ -61,7 +61,7 @@ def computing(gpus: Iterable[AmdGpu]) -> Iterator[tuple[AmdGpu, int]]:
 
 
 def numbered(parts: Iterable[tuple[AmdGpu, int]], sockets: int) -> list[KfdNode]:
-    """The nodes of these partitions, numbered after those of the processors."""
+    """The nodes of these partitions, numbered after the processors' nodes."""
     return [
         KfdNode(sockets + index, gpu, gpu.parts[partition], partition) for index, (gpu, partition) in enumerate(parts)
     ]
@@ -94,7 +94,7 @@ def processor_entries(socket: int, sockets: int, nodes: Sequence[KfdNode]) -> li
 
 
 def node_entries(node: KfdNode, nodes: Sequence[KfdNode], sockets: int, *, is_filled_in: bool = True) -> list[Entry]:
-    """The entries of a GPU or partition. One that is not filled in has no render node and no location yet."""
+    """The entries of a GPU or partition. Unless `is_filled_in`, it has no render node and no location yet."""
     gpu, model = node.gpu, node.gpu.model
     io_links = [*_xgmi(node, nodes), _Link(_PCIE, node.processor, _PCIE_WEIGHT)]
     p2p_links = list(_p2p(node, nodes, sockets)) if gpu.spec.p2p and model.gfx_target_version else []

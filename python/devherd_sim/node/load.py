@@ -29,7 +29,7 @@ class SpecFile(NodeSpec):
 def load(spec: str) -> NodeSpec:
     """Load a spec by the name of a preset or from a YAML file.
 
-    In a file, `preset` names the base; each section replaces that of the preset. Raises UsageError when `spec` is
+    In a file, `preset` names the base; each section replaces the preset's section. Raises UsageError when `spec` is
     neither, ConfigError with all problems of a file.
     """
     path = Path(spec)
@@ -55,7 +55,7 @@ def _node(content: dict[str, Any]) -> NodeSpec:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[Problem]:
-    """Yields the problems of each key; if there are none, those of the whole spec."""
+    """Yields the problems of each key; if there are none, the problems of the whole spec."""
     try:
         name = SpecFile.model_validate(content).preset
     except ValidationError as error:

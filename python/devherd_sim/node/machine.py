@@ -1,4 +1,4 @@
-"""Entries that every node has, and those of class, platform, virtual and character devices."""
+"""Entries that every node has, and entries of class, platform, virtual and character devices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ CPUS_PER_NODE = 16
 
 
 def cpulist(numa_node: int) -> str:
-    """The CPUs of a NUMA node; for no node (-1) those of the first one, as the kernel lists them."""
+    """The CPUs of a NUMA node, as the kernel lists them; for -1 (no node) the CPUs of the first node."""
     first = max(numa_node, 0) * CPUS_PER_NODE
     return f"{first}-{first + CPUS_PER_NODE - 1}"
 
@@ -48,7 +48,7 @@ def character_device(sysfs: str, node: str, number: tuple[int, int]) -> list[Ent
 
 
 def uevent(node: str, number: tuple[int, int]) -> str:
-    """The lines of a character device in its `uevent`."""
+    """The lines of a character device's `uevent` file."""
     return f"MAJOR={number[0]}\nMINOR={number[1]}\nDEVNAME={node}"
 
 

@@ -95,7 +95,7 @@ _Number = Annotated[int, Field(ge=0, le=31)]
 
 
 class NvidiaSpec(BaseModel):
-    """A number of equal GPUs. Their order is that of their PCI addresses, and so of their numbers here."""
+    """`gpus` identical GPUs, numbered in the order of their PCI addresses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -127,7 +127,7 @@ class NvidiaGpu:
     minor: int
     function: pci.Function
     switch: str | None
-    """Path of the upstream port of its switch; None without one."""
+    """Path of its switch's upstream port; None if it has no switch."""
     model: GpuModel
     mig: tuple[MigDevice, ...] | None
     is_initialised: bool = True
@@ -206,7 +206,7 @@ def _side_by_side(count: int, node: int, slots: Slots) -> Iterator[tuple[str, st
 
 
 def _bus(path: str) -> str:
-    """`0000:81` of a path that ends in `0000:81:00.0`."""
+    """Domain and bus of a path: `0000:81` if it ends in `0000:81:00.0`."""
     return path.rpartition("/")[2].removesuffix(":00.0")
 
 
@@ -244,7 +244,7 @@ def _driver() -> list[Entry]:
 
 
 def _switches() -> list[Entry]:
-    """The six NVSwitches of a baseboard, and of the host's processes the fabric manager and one of the kernel's own."""
+    """The six NVSwitches of a baseboard, and two processes of the host: the fabric manager and a kernel thread."""
     return [
         *(
             File.line(f"{_SWITCHES}/{_switch(number)}/information", "BIOS Version: N/A")
@@ -257,12 +257,12 @@ def _switches() -> list[Entry]:
 
 
 def has_switches(root: Path) -> bool:
-    """Whether its GPUs are on NVLink switches."""
+    """Whether the GPUs of the node below `root` are on NVLink switches."""
     return (root / _SWITCHES).is_dir()
 
 
 def stop_fabric_manager(root: Path) -> None:
-    """Remove its process. Raises UsageError when it does not run."""
+    """Remove the fabric manager's process. Raises UsageError when it does not run."""
     process = root / _FABRIC_MANAGER
     if not process.exists():
         raise UsageError("no fabric manager runs", f"no process {process}", "choose a node with `nvlink: switch`")
@@ -313,7 +313,7 @@ def _information(gpu: NvidiaGpu) -> str:
 
 
 def _facts(spec: NvidiaSpec, gpus: Sequence[NvidiaGpu]) -> dict[str, Any]:
-    """NVML's facts; it does not count excluded GPUs."""
+    """NVML's facts. NVML does not count excluded GPUs."""
     visible = [gpu for gpu in gpus if not gpu.is_excluded]
     return {
         "driver_version": DRIVER_VERSION,
@@ -341,7 +341,7 @@ def _facts(spec: NvidiaSpec, gpus: Sequence[NvidiaGpu]) -> dict[str, Any]:
 
 
 def switch_ports(number: int) -> dict[str, str]:
-    """The ports of the switches that the links of a GPU lead to: as many of each switch."""
+    """The switch ports that a GPU's links lead to: the same number on each switch."""
     each = _SWITCH_LINKS // _SWITCH_COUNT
     places = [(switch, number * each + link) for switch in range(_SWITCH_COUNT) for link in range(each)]
     return {str(link): f"{_switch(switch)}/{port}" for link, (switch, port) in enumerate(places)}

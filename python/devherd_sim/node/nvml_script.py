@@ -1,7 +1,7 @@
 """The script of the stub of NVIDIA's library (tests/nvml/stub/nvml_stub.c) on a simulated node.
 
-The stub reads one file, `nvml.txt` in the root of the tree: the node's GPUs, then the statements of faults. These are
-also kept in a file for each GPU, so that each can be cleared.
+The stub reads one file, `nvml.txt` in the root of the tree: the node's GPUs, then the statements of faults. The
+statements are also kept in one file per GPU, so that each GPU's faults can be cleared.
 """
 
 import time
@@ -15,7 +15,7 @@ from devherd_sim.node.simulated_node import SimulatedNode
 
 SCRIPT = "nvml.txt"
 LIBRARY = "-"
-"""The place of statements about the library."""
+"""Replaces the GPU's address in a statement about the library."""
 _STATEMENTS = ".devherd-nvml"
 _REMOTE_LINK = 146
 """`NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID`."""
@@ -63,7 +63,7 @@ def append(node: SimulatedNode, at: str, statement: str) -> None:
         raise UsageError(
             f"the stub knows no statement {statement!r} about {at}", f"choose from {', '.join(known)}", "see --help"
         )
-    if words[0] == "event":  # each waiter gets an event once, by its number, which must grow
+    if words[0] == "event":  # a waiter gets each event once: by its number, which must grow
         words.insert(1, str(time.monotonic_ns()))
     file = statements_about(node.root, at)
     file.parent.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ def _gpu(information: dict[str, str], address: str) -> str:
 
 
 def _links(number: int) -> list[str]:
-    """The links of a GPU to switches, and the number of each at its other end."""
+    """A GPU's links to switches, each with its number at the other end."""
     ends = [(link, *port.split("/")) for link, port in switch_ports(number).items()]
     return [
         *(f"link gpu={number} link={link} type=2 pci=0000{switch}" for link, switch, _ in ends),

@@ -38,11 +38,11 @@ class Function:
     driver: str | None
     numa_node: int = -1
     physical: str | None = None
-    """Path of its physical function, for a virtual one."""
+    """Path of its physical function, if it is a virtual one."""
     virtual: tuple[str, ...] = ()
     """Paths of its virtual functions."""
     slot: str = ""
-    """Domain, bus and device of the slot below it, for a port with one: `0000:81:00`."""
+    """Domain, bus and device of the slot below it, if it is a port with a slot: `0000:81:00`."""
 
     @property
     def address(self) -> str:

@@ -1,6 +1,6 @@
 """Presets: specs of nodes by name.
 
-Those with PCI addresses reproduce real machines.
+Presets with PCI addresses reproduce real machines.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ _RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"
 
 
 class RdmaSpec(BaseModel):
-    """A number of equal cards of one port; virtual functions are RDMA devices beside the physical one."""
+    """`cards` identical one-port cards; virtual functions are RDMA devices in addition to the physical one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -123,7 +123,7 @@ def _device(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
 
 
 def _counters(port: str, *, is_physical: bool) -> list[Entry]:
-    """The counters of a card that has been in use; those of a virtual function's link are unavailable."""
+    """The counters of a card that has been in use; the link counters of a virtual function are unavailable."""
     link, hardware = (f"{port}/{name}" for name in ("counters", "hw_counters"))
     if not is_physical:
         return attributes(link, dict.fromkeys(LINK_COUNTERS, "N/A (no PMA)"))

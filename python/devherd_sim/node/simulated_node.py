@@ -1,7 +1,7 @@
 """A simulated node that changes while it is read: faults, repairs, reprogramming, cards added and removed.
 
 Attributes are rewritten in place, as in sysfs. Nodes, links and directories are created and removed as by udev
-and the kernel, with the kernel's uevents: for devices and drivers, not for attributes.
+and the kernel. Devices and drivers get the kernel's uevents; attributes get none.
 """
 
 import re
@@ -31,7 +31,7 @@ _NUMBERED = {
     "hwmon": ("sys/class/hwmon", "hwmon"),
 }
 FAULTS_DIRECTORY = ".devherd-faults"
-"""The directory, in the root of the tree, with the changes of injected faults (devherd_sim.node.faults)."""
+"""Directory in the root of the tree that stores the changes of injected faults (devherd_sim.node.faults)."""
 _WAYS_IN = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
 """The directories in which a scan for devices starts."""
 
@@ -96,7 +96,7 @@ class SimulatedNode:
         return next(path for path in self.path_of(device).parents if re.fullmatch(r"[\da-f:]+\.[0-7]", path.name))
 
     def add_card(self, plan: CardPlan | None = None) -> list[str]:
-        """Add a card, by default one like that of `fpga-1` in the first free slot. Returns its ports."""
+        """Add a card and return its ports. Default: the card of preset `fpga-1`, in the first free slot."""
         before = set(self.ports())
         plan = plan or CardPlan(driver="dfl", path=self._free_slot())
         with self.uevents.of_changes():

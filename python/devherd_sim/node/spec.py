@@ -28,7 +28,7 @@ class _Section(BaseModel):
 
 
 class FpgaSpec(_Section):
-    """A number of equal FPGA cards; their ports take the `afu_ids` in turn."""
+    """`cards` identical FPGA cards; their ports take the `afu_ids` in turn."""
 
     driver: DriverName = "dfl"
     """`dfl` is the driver of Linux, `opae` Intel's own."""

@@ -73,7 +73,7 @@ def remove(place: Path, root: Path) -> None:
 
 
 def read_tree(root: Path, place: Path | None = None) -> list[Entry]:
-    """The entries of a tree, or of one directory or file of it, sorted by name; of directories only the empty ones."""
+    """The entries of a tree, or of one directory or file of it, sorted by name; only empty directories are listed."""
     place = place or root
     found = _walk(place, root) if place.is_dir() else iter([_entry(place, str(place.relative_to(root)))])
     return [entry for entry in found if entry.path != MARK]
@@ -121,7 +121,7 @@ def _make_node(entry: DeviceNode, place: Path) -> None:
         os.mknod(place, kind | 0o660, os.makedev(entry.major, entry.minor))
     except PermissionError:
         place.touch(exist_ok=False)
-        place.chmod(0o666)  # not for the group only: the group is the tree creator's
+        place.chmod(0o666)  # for all users: the group is the tree creator's
 
 
 def _walk(directory: Path, root: Path) -> Iterator[Entry]:

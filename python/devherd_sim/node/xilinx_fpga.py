@@ -21,7 +21,7 @@ _USER_DEVICE, _MANAGEMENT_DEVICE = 0x5001, 0x5000
 
 
 class XilinxFpgaSpec(BaseModel):
-    """A number of equal cards."""
+    """`cards` identical Xilinx FPGA cards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -49,7 +49,7 @@ class XilinxFpgaSpec(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A function. `instance`: XRT's number of it, computed from domain, bus, device and function."""
+    """A function. `instance`: the number that XRT computes from its domain, bus, device and function."""
 
     pci: pci.Function
 

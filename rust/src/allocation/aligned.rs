@@ -9,7 +9,7 @@
 use super::topology::Topology;
 use super::{Question, exact, packed};
 
-/// `None` without distances.
+/// The chosen devices; `None` without distances.
 pub(super) fn choose(question: &Question) -> Option<Vec<usize>> {
     let topology = question.topology;
     let distances = topology.distances()?;

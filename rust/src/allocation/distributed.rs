@@ -1,4 +1,4 @@
-//! Spreads over the cards, and on each card over its physical devices: the least allocated first.
+//! Spreads devices over the cards, and on each card over its physical devices: the least allocated first.
 //!
 //! Like NVIDIA's policy for replicas (nvidia.md 3.9), except that a MIG device or a partition counts for its card as
 //! well, and that ties go to the NUMA nodes in use, and then to natural order.

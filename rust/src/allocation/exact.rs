@@ -21,8 +21,8 @@ const MOST_LOOKS: usize = 60_000;
 
 type PerCard = [u64; MOST_CARDS];
 
-/// Numbers of devices to take of each card, with a score of at most `known`; of equal ones those that take the most of
-/// the first cards.
+/// Numbers of devices to take of each card, with a score of at most `known`; of equal sets the one that takes the most
+/// of the first cards.
 pub(super) fn choose(sets: &Sets, known: (Vec<usize>, Score)) -> Vec<usize> {
     let mut search = Search::new(sets, known);
     search.run();
@@ -31,7 +31,7 @@ pub(super) fn choose(sets: &Sets, known: (Vec<usize>, Score)) -> Vec<usize> {
 
 struct Search<'a> {
     sets: &'a Sets,
-    /// For each card the one before it that does not differ from it.
+    /// For each card, an equal card before it.
     twins: Vec<Option<usize>>,
     /// For each card, as bits, the cards that may be taken in part together with it.
     repelled: Vec<u32>,

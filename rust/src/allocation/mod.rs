@@ -76,7 +76,7 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// For these devices, given in any order.
+    /// Answers for these devices, given in any order.
     #[must_use]
     pub fn new(kind: Kind, devices: Vec<Device>) -> Self {
         let topology = match kind {

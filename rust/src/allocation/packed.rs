@@ -1,4 +1,4 @@
-//! On the fewest NUMA nodes, then cards, then physical devices, the fullest first; then natural order.
+//! Packs devices on the fewest NUMA nodes, then cards, then physical devices, the fullest first; then natural order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::order::natural;
 
-/// With more cards there are no distances: their number grows with the square, and no host has so many.
+/// With more cards than this there are no distances: their number grows with the square, and no host has so many cards.
 pub const MOST_CARDS: usize = 256;
 
 /// Larger distances are cut to this, so that no sum of them overflows.
@@ -52,13 +52,13 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Without distances between cards; only the aligned preference needs them.
+    /// A topology without distances between cards; only the aligned preference needs them.
     #[must_use]
     pub fn new(devices: Vec<Device>) -> Self {
         Self::made(devices, |_, _, _| None)
     }
 
-    /// With the distance of every two cards, up to [`MOST_CARDS`].
+    /// A topology with the distance of every two cards, up to [`MOST_CARDS`].
     #[must_use]
     pub fn with_distances(devices: Vec<Device>) -> Self {
         Self::made(devices, |devices, places, cards| (cards <= MOST_CARDS).then(|| distances(devices, places, cards)))
@@ -205,7 +205,7 @@ fn distances(devices: &[Device], places: &[Place], count: usize) -> Vec<Vec<u64>
 
 /// The distance that one of the cards lists for the other, the larger if they disagree. Cards that do not list each
 /// other are farther apart than any listed pair; then NUMA nodes decide. A card whose nodes are unknown is as close to
-/// all as those of one node are: of equal sets, the one that leaves it behind is better.
+/// every card as cards of one node are to each other: of equal sets, the one that leaves it behind is better.
 fn distance(left: &Card, right: &Card, unnamed: u64) -> u64 {
     let named = left.named.get(right.name).max(right.named.get(left.name));
     match named {

@@ -105,8 +105,8 @@ impl Card {
         (self.place_in_line, self.members.iter().map(|member| (&*member.device.id, &*member.subjects)).collect())
     }
 
-    /// The counts of its sources except `left_alone`, in order, summed over the functions of a device; and whether those
-    /// of subjects that are being looked at are missing.
+    /// The counts of its sources except `left_alone`, in order, summed over the functions of a device; and whether
+    /// counts are missing because their subjects are being looked at.
     pub(super) fn counts(&self, left_alone: &BTreeSet<String>) -> (Vec<Count>, bool) {
         let mut numbers: BTreeMap<Count, u64> = BTreeMap::new();
         let mut is_partial = false;
@@ -169,7 +169,7 @@ impl Card {
         self.places(|watched| watched.source.reads == Class::Filesystem)
     }
 
-    /// Indexes of those at one of these places.
+    /// Indexes of the nodes and other paths at one of these places.
     pub(super) fn paths_at(&self, named: &[PathBuf]) -> Vec<usize> {
         let is_at = |watched: &Watched| named.iter().any(|path| path.as_os_str() == watched.file.as_str());
         self.places(|watched| watched.source.reads == Class::Filesystem && is_at(watched))
@@ -185,8 +185,8 @@ impl Card {
         self.watched.iter().map(|watched| watched.due(self.place_in_line, is_logged)).min()
     }
 
-    /// Indexes of subjects without a finding that must stay so before an awaited finding ends; all subjects after a
-    /// probe timeout.
+    /// Indexes of the subjects whose good looks are needed before an awaited finding ends; all subjects after a probe
+    /// timeout.
     pub(super) fn recovering(&self, awaited: &Awaited) -> Vec<usize> {
         if awaited.sources.contains(scan::probe_name()) {
             return self.everything();

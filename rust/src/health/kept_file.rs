@@ -1,5 +1,4 @@
-//! Reads of attributes that are looked at again and again: through a file that stays open, or once for all who ask during
-//! one look at a card.
+//! Repeated reads of attributes: through a file that stays open, or once per look at a card for all subjects that ask.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -27,8 +26,8 @@ impl KeptFile {
         &self.path
     }
 
-    /// The current content. The file may stay open only in the kernel's sysfs: there an open file of an object that is
-    /// gone cannot be read, elsewhere a file that was removed can be read for ever.
+    /// The current content. The file may stay open only in the kernel's sysfs: there a read fails when the object is
+    /// gone; elsewhere a removed file can be read for ever.
     ///
     /// # Errors
     /// The kernel's error.
@@ -54,8 +53,8 @@ impl KeptFile {
     }
 }
 
-/// Attributes that were read during one look at a card, with their content or error: several subjects ask for the same. A
-/// look is one thread's.
+/// Attributes that were read during one look at a card, with content or error, because several subjects ask for the
+/// same one. Each look runs on one thread.
 #[derive(Debug, Default)]
 pub struct ReadOnce(RefCell<Vec<(PathBuf, Result<String, Cause>)>>);
 
@@ -74,7 +73,7 @@ impl ReadOnce {
         content
     }
 
-    /// Takes this for the content during this look.
+    /// Sets the content for this look, in place of a read.
     #[cfg(test)]
     pub(super) fn keep(&self, path: &Path, content: Result<String, Cause>) {
         self.0.borrow_mut().push((path.to_path_buf(), content));

@@ -19,7 +19,7 @@ use crate::fence::{FULL, Fence, Outcome};
 use crate::finding::Finding;
 use crate::host::Host;
 
-/// Why a poll is made, and so what it looks at.
+/// The reason for a poll, which decides what it looks at.
 #[derive(Debug, Clone)]
 pub enum PollReason {
     /// Anything may have changed: looks at everything.
@@ -36,10 +36,10 @@ pub enum PollReason {
     },
 }
 
-/// Rounds from one regular poll to the next, at most, while no source looks in each round.
+/// Maximum of rounds from one regular poll to the next while no source looks in each round.
 const LONGEST_PAUSE: u64 = 5;
 
-/// Cards that are too few for a poll of all of them to take long.
+/// Up to this number of cards, a poll of all of them is short.
 const MOST_TOGETHER: usize = 64;
 
 /// Card, source, file and variant of a subject.
@@ -56,7 +56,7 @@ struct Polled {
     is_new: bool,
     /// Whether the files that are read in each round stay open.
     keeps_open: bool,
-    /// What may have changed since somebody asked for it.
+    /// What may have changed since it was last asked for.
     news: News,
     /// Its counts when they were last asked for.
     counts: Vec<Count>,
@@ -77,7 +77,7 @@ pub struct Poller {
     fence: Arc<Fence>,
     sources: Vec<&'static dyn Source>,
     devices: Vec<Arc<Device>>,
-    /// Those of them that the last scan could not examine.
+    /// The watched devices that the last scan could not examine.
     kept: Vec<Arc<Device>>,
     cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
@@ -113,7 +113,7 @@ impl Poller {
         }
     }
 
-    /// Lets these sources read nothing, and all others read.
+    /// Switches these sources off and all others on.
     pub fn switch_off(&mut self, off: &BTreeSet<String>) {
         let is_off = |source: &&dyn Source| off.contains(source.about().name);
         let sources: Vec<_> = sources::ALL.iter().copied().filter(|source| !is_off(source)).collect();
@@ -123,16 +123,18 @@ impl Poller {
         }
     }
 
-    /// Whether somebody reads the kernel log, and has looked at what it reports: it is then looked at less often.
+    /// Sets whether the kernel log is read and its reports are acted on: the faults that it reports are then polled
+    /// less often.
     pub fn reads_kernel_log(&mut self, is_logged: bool) {
         if std::mem::replace(&mut self.is_logged, is_logged) != is_logged {
             self.keep_open();
         }
     }
 
-    /// Watches from now on the devices that a scan has found, those of earlier scans that it could not examine unless it
-    /// has found them in another form, and no others. Files still needed stay open, and counts go on. The next poll looks,
-    /// whatever its reason, at all of a card with other devices, or with one that the scan before had examined.
+    /// Watches exactly these devices from now on: the ones that a scan has found, and the ones of earlier scans that it
+    /// could not examine (`kept`), except any that it has found in another form. Files still needed stay open, and
+    /// counts go on. Whatever its reason, the next poll looks at all of a card whose devices have changed, or on which
+    /// the scan before could still examine a device that is now kept.
     pub fn watch(&mut self, found: &[Arc<Device>], kept: &[Arc<Device>]) {
         let keys: HashSet<_> =
             if kept.is_empty() { HashSet::new() } else { found.iter().map(|one| one.key()).collect() };
@@ -218,8 +220,8 @@ impl Poller {
         looks
     }
 
-    /// Rounds, of a second at least, until a regular poll has something to look at: one at least, and `LONGEST_PAUSE` at
-    /// most.
+    /// Rounds until a regular poll has something to look at, from one to `LONGEST_PAUSE`. A round lasts at least a
+    /// second.
     #[must_use]
     pub fn pause(&self) -> u64 {
         let due = |polled: &Polled| if polled.is_new { Some(0) } else { polled.card.first_due(self.is_logged) };
@@ -253,8 +255,7 @@ impl Poller {
 
     /// The dumps of drivers, for all devices: see [`device_dump::dumps`]. `beat` is called every half second meanwhile.
     ///
-    /// # Errors
-    /// Why they cannot be listed, for people.
+    /// # Errors The reason why they cannot be listed, as text for users.
     pub fn device_dumps(&self, beat: &dyn Fn()) -> Result<Vec<(String, Finding)>, String> {
         let (host, deadline) = (self.host.clone(), self.fence.deadline());
         let list = move |()| device_dump::dumps(&host);
@@ -269,7 +270,7 @@ impl Poller {
         Err(format!("{DUMPS}: {why}"))
     }
 
-    /// Excludes sources until others are given; their last observations stay.
+    /// Excludes these sources until the next call; their last observations stay.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
         if sources != self.left_alone {
             self.left_alone = sources;
@@ -314,7 +315,8 @@ impl Poller {
         is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
-    /// An operator says that what is now on a card is right: what this reason is relative to begins again.
+    /// Forgets the best states of a card that this reason is relative to: an operator has declared the present state
+    /// right.
     pub fn forget_best(&mut self, card: &str, reason: &str) {
         let is_meant = |about: &About| about.meanings.iter().any(|one| one.is_relative && one.reason == reason);
         for polled in self.cards.iter_mut().filter(|polled| *polled.card.key == *card) {

@@ -55,7 +55,7 @@ impl Power {
     }
 }
 
-/// Whether the PCI function with this directory is awake, or nothing tells.
+/// Whether the PCI function with this directory is awake; true if its attributes do not tell.
 #[must_use]
 pub fn is_awake(function: &Path) -> bool {
     Power::of(function).asleep(&ReadOnce::default()).is_none()

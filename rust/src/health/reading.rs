@@ -1,4 +1,5 @@
-//! Readings: numbers that a vendor found on a card and that must be zero or below a limit. Sources look at them here.
+//! Readings: numbers that a vendor has found on a card and that must be zero or below a limit. Sources use this module
+//! to look at them.
 
 use super::kept_file::KeptFile;
 use super::power::Power;
@@ -8,8 +9,8 @@ use crate::device::{Device, Limit, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Cause, decimal, hexadecimal, trimmed};
 
-/// The largest number that is a measurement where a limit is: 200 °C. Firmware that has no number, or lost its sensor,
-/// gives all ones: 65 535 °C.
+/// The largest number that counts as a measurement if the reading has a limit: 200 °C. Firmware without a value or a
+/// sensor gives all ones: 65 535 °C.
 const LARGEST: i128 = 200_000;
 
 /// How a source judges its readings.
@@ -94,7 +95,7 @@ impl Examination for Examined {
     }
 }
 
-/// Between the two values the state does not change.
+/// Whether the number is beyond its limit. Between the two values the state does not change.
 fn is_too_much(number: i128, (limit, well_below): (i64, i64), was: Option<bool>) -> Option<bool> {
     match number {
         _ if number >= limit.into() => Some(true),

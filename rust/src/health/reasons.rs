@@ -1,7 +1,7 @@
-//! What the sources in Python are: processes that can hang or need a library, and modules that the scanner asks. Those
-//! that this crate looks at itself are in `sources/`.
+//! The descriptions of the sources in Python: processes that can hang or need a library, and modules that the scanner
+//! calls. The sources of this crate are in `sources/`.
 //!
-//! The codes of an Xid have meanings of their own: `python/devherd/reasons/xids.py`.
+//! The meaning of each Xid code: `python/devherd/reasons/xids.py`.
 
 use super::source::{About, Action, Class, Evidence, Meaning, Pace};
 
@@ -19,9 +19,9 @@ const WEDGED: &str = "wedged";
 const GPU_RESET: &str = "gpu-reset";
 const ECC: &str = "ecc";
 
-/// For how many seconds an event without another end is held.
+/// Seconds for which an event is held if nothing else ends it.
 const EVENT_SECONDS: u32 = 600;
-/// The same for an Xid.
+/// Seconds for which an Xid is held if nothing else ends it.
 const XID_SECONDS: u32 = 3600;
 
 const STARTED_ANEW: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted];
@@ -78,7 +78,7 @@ pub static ELSEWHERE: &[About] = &[
                 .until_quiet_for(EVENT_SECONDS)
                 .by_value(&[(
                     "amdgpu-bad-pages-beyond-threshold",
-                    // Printed while the driver starts: that it has been bound again is no end.
+                    // The driver prints this while it starts, so a rebind does not end it.
                     Meaning::unhealthy(ECC, "AMD's driver prints that more of the GPU's memory is bad than it allows")
                         .until(EXCHANGED_OR_CLEARED),
                 )]),

@@ -31,7 +31,7 @@ pub enum Class {
     Filesystem,
     /// No read.
     None,
-    /// No read of a poll: a process or module in Python looks. How, for people.
+    /// Polls read nothing: a process or module in Python looks. The text tells users how.
     Elsewhere(&'static str),
 }
 
@@ -51,20 +51,21 @@ impl Class {
     }
 }
 
-/// How often a source looks at what is there, in rounds of regular polls. An event makes it look at once.
+/// How often a source looks at a subject that exists, in rounds of regular polls. An event makes it look at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// What can make a device Unhealthy, if it is a small file that answers at once.
+    /// Each round: a fault that can make a device Unhealthy, in a small file that answers at once.
     Each,
-    /// The same, if the kernel log reports it, too: each tenth while that is read.
+    /// As `Each`, for a fault that the kernel log also reports: each tenth round while the log is read.
     EachUnlessLogged,
-    /// What can make a device Unhealthy, and lasts for seconds.
+    /// Each fifth round: a fault that can make a device Unhealthy and lasts for seconds.
     Fifth,
-    /// What may wake a device or wait for it, what only warns, and what an event reports.
+    /// Each tenth round: a read that may wake a device or wait for it, a fault that only warns or that an event
+    /// reports.
     Tenth,
-    /// What keeps the card's firmware busy.
+    /// Each thirtieth round: a read that keeps the card's firmware busy.
     Thirtieth,
-    /// What keeps it busy and only warns.
+    /// Each sixtieth round: a read that keeps the firmware busy, for a fault that only warns.
     Sixtieth,
     /// No regular poll.
     Elsewhere,
@@ -132,9 +133,9 @@ pub enum Evidence {
     Rebooted,
     /// The driver asked for a recovery action, and asks for none now.
     RecoveryNone,
-    /// The driver, asked for its recovery action, wants none.
+    /// A query of the driver's recovery action returns none.
     RecoveryUnasked,
-    /// The driver has started the device again: what it counts since its start began again, or it answers again.
+    /// The driver has restarted the device: its counters began again, or it answers again.
     Restarted,
     /// The source has withdrawn its finding.
     SourceCleared,
@@ -143,7 +144,7 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// All of it.
+    /// All kinds of evidence.
     pub const ALL: [Self; 8] = [
         Self::Rebound,
         Self::Readded,
@@ -206,18 +207,18 @@ pub struct Meaning {
     pub action: Action,
     /// How it ends.
     pub clears: Clears,
-    /// Whether a finding that is present at the first look is only a warning: nobody saw it come, and the device may
+    /// Whether a finding that is present at the first look is only a warning: nobody saw it appear, and the device may
     /// have worked with it since the last boot.
     pub only_when_new: bool,
-    /// Whether it is worse than the best that was seen in this boot: an operator may say that what is now is right.
+    /// Whether it means worse than the best state seen in this boot: an operator may declare the present state right.
     pub is_relative: bool,
     /// Seconds that it must last before it counts.
     pub after: u32,
-    /// Whether coming and going is a fault in itself, so that it is held longer if it comes often.
+    /// Whether frequent coming and going is itself a fault: the finding is then held longer.
     pub is_damped: bool,
-    /// The condition for the finding, for people.
+    /// The condition for the finding, as text for users.
     pub threshold: &'static str,
-    /// Meanings of their own for certain values of the finding; a finding with each of them is held by itself.
+    /// Separate meanings for certain values of the finding; a finding is held separately for each of these values.
     pub by_value: &'static [(&'static str, Meaning)],
 }
 
@@ -256,7 +257,7 @@ impl Meaning {
         Self { only_when_new: true, ..self }
     }
 
-    /// Says that it is relative to the best state in this boot.
+    /// Makes it relative to the best state in this boot.
     #[must_use]
     pub const fn relative(self) -> Self {
         Self { is_relative: true, ..self }
@@ -286,7 +287,7 @@ impl Meaning {
         Self { after: seconds, ..self }
     }
 
-    /// Turns damping off: it comes and goes in normal use, or by an operator's will.
+    /// Turns damping off, for a finding that comes and goes in normal use or by an operator's action.
     #[must_use]
     pub const fn undamped(self) -> Self {
         Self { is_damped: false, ..self }
@@ -299,7 +300,7 @@ impl Meaning {
     }
 }
 
-/// What a source is, without looking at a host.
+/// The description of a source, independent of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
     /// The word that users see: `pci-link`.
@@ -325,7 +326,7 @@ impl About {
 
 /// One source of findings. To add one: a file in `sources`, and its line in the registry there.
 pub trait Source: Debug + Sync {
-    /// What the source is.
+    /// The description of the source.
     fn about(&self) -> &'static About;
 
     /// What it looks at for this device; empty if it has no subject there. Must not read anything that could hang.
@@ -375,7 +376,7 @@ pub trait Examination: Debug + Send {
     /// Takes over what an earlier process knew, in addition to its own state.
     fn recall(&mut self, _memory: &str) {}
 
-    /// Forgets the best state so far: the next look is the measure of those after it.
+    /// Forgets the best state so far: later looks are compared with the next one.
     fn forget_best(&mut self) {}
 
     /// Whether it can have `counts`.
@@ -449,12 +450,12 @@ pub(super) fn failed_read(cause: &Cause) -> Observation {
     }
 }
 
-/// A number that a source has read for the devices at a PCI address and that is not a finding; metrics show it.
+/// A number for metrics, read by a source for the devices at a PCI address; not a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count {
     /// Address of the PCI function; if a source leaves it empty, the address of each device with the subject.
     pub pci_address: String,
-    /// The RDMA device, `mlx5_0`, of several at that address. Empty for all devices there.
+    /// The RDMA device, `mlx5_0`, if several have that address. Empty: all devices there.
     pub ibdev: String,
     /// The part: a port, a block. Empty if the device is counted as a whole.
     pub part: String,

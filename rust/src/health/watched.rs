@@ -15,7 +15,7 @@ use crate::host::Host;
 pub(super) struct Moment {
     /// The round of regular polls: see [`Rounds`].
     pub(super) round: u64,
-    /// Whether the kernel log is read, which reports what it can before a regular look would see it.
+    /// Whether the kernel log is read: it reports some faults before a regular look would see them.
     pub(super) is_logged: bool,
     pub(super) now: Instant,
 }
@@ -23,7 +23,7 @@ pub(super) struct Moment {
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
-/// The subject is being looked at.
+/// The error of a subject that is being looked at.
 #[derive(Debug)]
 pub(super) struct Busy;
 
@@ -52,7 +52,7 @@ pub(super) struct State {
 /// What looks may have changed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct News {
-    /// What a later process must know.
+    /// Whether the memory for a later process may have changed.
     pub(super) memory: bool,
     pub(super) counts: bool,
 }
@@ -92,8 +92,8 @@ impl Watched {
         News { memory: state.examination.memory() != state.reported_memory, counts: self.is_counting }
     }
 
-    /// The round in which a card at this position looks at it next. One that is being looked at is due, so that its hang
-    /// is reported again.
+    /// The round in which a card at this position looks at it next. A subject that is being looked at is due, so that
+    /// its hang is reported again.
     pub(super) fn due(&self, place_in_line: u64, is_logged: bool) -> u64 {
         let Some(state) = self.try_lock() else { return 0 };
         let Some((observation, last)) = &state.last else { return 0 };
@@ -155,7 +155,7 @@ impl Watched {
         }
     }
 
-    /// A look that panicked leaves no state that the next look would not read again.
+    /// Locks the state even after a panic: the next look reads it all again.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,13 +169,13 @@ impl Watched {
     }
 }
 
-/// Rounds between two looks for an attribute that is absent, at least.
+/// Minimum of rounds between two looks for an absent attribute.
 const SELDOM: u64 = 10;
 
 /// Rounds between two looks for an attribute that has never existed: it comes with a driver, which an event reports.
 const RARELY: u64 = 60;
 
-/// Most rounds from one look to the next; `pace` is that of the source.
+/// Most rounds from one look to the next; `pace` is the source's.
 fn period(pace: u64, observation: &Observation, was_there: bool) -> u64 {
     match observation {
         Observation::Unsure(_) => EACH,
@@ -185,7 +185,7 @@ fn period(pace: u64, observation: &Observation, was_there: bool) -> u64 {
     }
 }
 
-/// The period of what is looked at in each round.
+/// The period of a subject that is looked at in each round.
 pub(super) const EACH: u64 = 1;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -194,7 +194,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     last_poll: Option<Instant>,
-    /// Time passed, counting less than a second between two polls as a second.
+    /// Time passed; less than a second between two polls counts as a second.
     passed: Duration,
 }
 

@@ -62,13 +62,13 @@ pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cau
 /// See [`refused_opens`].
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many files and directories could not be opened because this process or the host had no descriptor left. What was
-/// not found meanwhile may be there all the same.
+/// How many files and directories could not be opened because this process or the host had no descriptor left. Files
+/// that were not found meanwhile may still exist.
 pub fn refused_opens() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// The error of an open, which counts if it is one of these.
+/// Returns the error of an open, and counts it if no descriptor was left.
 pub(super) fn noted(errno: Errno) -> Errno {
     if matches!(errno, Errno::MFILE | Errno::NFILE) {
         REFUSED.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,7 @@ const SYSFS: i64 = 0x6265_6572;
 pub struct Host {
     root: PathBuf,
     simulated: bool,
-    /// What one scan has made once for all vendors; `None` outside of scans.
+    /// The result that one scan makes once for all vendors; `None` outside of scans.
     made: Option<Arc<OnceLock<Made>>>,
 }
 
@@ -55,7 +55,7 @@ impl Host {
         Self { made: Some(Arc::default()), ..self.clone() }
     }
 
-    /// What `make` makes: of a host for one scan, what the first call has made.
+    /// The result of `make`. A host for one scan keeps the result of the first call and returns it again.
     pub fn once_a_scan(&self, make: impl FnOnce() -> Made) -> Made {
         match &self.made {
             Some(kept) => Arc::clone(kept.get_or_init(make)),
@@ -69,8 +69,7 @@ impl Host {
         Some(Attribute::read(self.proc("sys/kernel/random/boot_id")).ok()?.text().to_owned())
     }
 
-    /// What tells this machine from others, also in a container: its firmware's UUID or serial number; `None` if
-    /// unknown.
+    /// Identifies this machine, also in a container: its firmware's UUID or serial number; `None` if unknown.
     ///
     /// Sources: drivers/firmware/dmi-id.c; the property `serial-number` of the root node in the Devicetree
     /// Specification.

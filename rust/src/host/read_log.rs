@@ -1,4 +1,4 @@
-//! What a piece of work reads, and the state of each file before: while all of it is unchanged, the work would return
+//! Records the files that some work reads, each with its state before: while all are unchanged, the work would return
 //! the same.
 //!
 //! On sysfs the state of a directory stands for its attributes: a kernel object that is created again has another inode
@@ -73,7 +73,7 @@ pub fn recorded<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, ReadLog) {
     (result, RECORDING.take().unwrap_or_else(nothing).into())
 }
 
-/// Runs `work` without recording: what it reads for all is not what the work of this thread depends on.
+/// Runs `work` without recording: its reads are for all threads, and the recorded work does not depend on them.
 pub fn unrecorded<R>(work: impl FnOnce() -> R) -> R {
     struct Resume(Option<Recording>);
     impl Drop for Resume {
@@ -85,7 +85,7 @@ pub fn unrecorded<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether this thread records what it reads: it must read itself then, not take over what others have read.
+/// Whether this thread records what it reads: it must then read for itself, not reuse what others have read.
 #[must_use]
 pub fn is_recording() -> bool {
     RECORDING.with_borrow(Option::is_some)

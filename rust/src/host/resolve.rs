@@ -18,7 +18,7 @@ const MOST_LINKS: usize = 40;
 /// Opens only the path, which neither device nor file system notices.
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// The path by which this process reaches what is at a path of the host; all links are followed, the last one too.
+/// The path by which this process reaches a path of the host; all links are followed, including the last one.
 ///
 /// Missing or looping parts are kept, so that users of the path get the kernel's error.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn followed(host: &Host, path: &Path) -> PathBuf {
         .unwrap_or_else(|| by_hand(host, path))
 }
 
-/// Whether a path of the host exists; links are followed. If nothing is there, this costs one question to the kernel.
+/// Whether a path of the host exists; links are followed. If nothing is there, this costs one system call.
 #[must_use]
 pub fn exists(host: &Host, path: &Path) -> bool {
     let found = openat(CWD, host.absolute("/"), PATH_ONLY | OFlags::DIRECTORY, Mode::empty())
@@ -53,7 +53,7 @@ fn by_kernel(
     let found = open_in_root(&root, path).ok()?;
     let below = path_of(&found)?.strip_prefix(path_of(&root)?).ok()?.to_path_buf();
     let place = host.absolute(below);
-    // A name that the kernel decorates, as ` (deleted)`, is not a path.
+    // A name that the kernel decorates, for example with ` (deleted)`, is not a path.
     let is_it = |there: Stat| fstat(&found).is_ok_and(|it| (it.st_dev, it.st_ino) == (there.st_dev, there.st_ino));
     stat(&place).is_ok_and(is_it).then_some(place)
 }

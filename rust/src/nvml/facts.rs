@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::attribute::content;
 
-/// All facts. Absent is what a driver does not support or answer.
+/// All facts. A field is `None` if the driver does not support or answer it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -51,7 +51,7 @@ pub struct Gpu {
     pub nvlinks: BTreeMap<String, u32>,
     /// Number of active NVLinks to switches.
     pub switch_links: u32,
-    /// The switch and its port at the other end of those, by the link's own number: `0000:07:00.0/46`.
+    /// The switch and its port at the other end of each of these links, by the link's number: `0000:07:00.0/46`.
     pub switch_ports: BTreeMap<u32, String>,
     /// The `NVLink` fabric that it has joined, as cluster and clique: `<uuid>.<number>`.
     pub fabric_clique: Option<String>,
@@ -85,7 +85,7 @@ pub struct MigDevice {
     pub profile_suffixes: Vec<String>,
 }
 
-/// The request file. Process `source:nvml` answers it, and again whenever it changes.
+/// The request file. Process `source:nvml` answers it once, and again after each change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
@@ -117,8 +117,7 @@ pub struct GpuState {
     pub instances: Vec<InstanceState>,
 }
 
-/// A MIG device: the ids of its GPU instance and compute instance, which the driver uses again, and its time of
-/// creation.
+/// A MIG device: the ids of its GPU instance and compute instance, which the driver reuses, and its time of creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InstanceState {
@@ -161,7 +160,7 @@ pub struct Answer {
     pub facts: Option<Facts>,
     /// The request that `facts` answer.
     pub facts_of: Option<Request>,
-    /// Failed attempts since then, or since the start if there are no facts.
+    /// Failed attempts since `facts` were read, or since the start if there are no facts.
     pub failures: u32,
     /// The request of the last failed attempt.
     pub failed: Option<Request>,

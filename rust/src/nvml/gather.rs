@@ -254,7 +254,7 @@ impl Query<'_> {
         let names = &["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"];
         let remote = self.library.below(names, gpu, link);
         let is_to_switch = matches!(end, Ok(LINK_TO_SWITCH));
-        // The switches of Blackwell are no PCI functions of the host: what NVML answers of them is no failure.
+        // Blackwell's switches are not PCI functions of the host: an error from NVML about them is no failure.
         let remote: Option<PciInfo> = if is_to_switch { remote.ok() } else { self.known(subject, remote) };
         let there = remote.as_ref().map(address);
         if is_to_switch {

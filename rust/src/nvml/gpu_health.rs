@@ -2,9 +2,9 @@
 //!
 //! One look costs one `nvmlDeviceGetFieldValues` for the GPU and, if it has NVLinks, one for all of them; and one call
 //! each for fabric, clocks, SRAM, repairs and unrepairable memory. Each is an ioctl or a few, under the driver's lock
-//! of the GPU; none opens a GPU that sleeps. Queries that driver or GPU do not support are made all the same: switching
-//! MIG may change that, and a refusal costs no more than an answer. Fields and layouts are those of
-//! <https://docs.nvidia.com/deploy/nvml-api/>, in `nvml.h`.
+//! of the GPU; none opens a GPU that sleeps. Queries that the driver or GPU does not support are still made: switching
+//! MIG may change that, and a refusal costs no more than an answer. Fields and layouts:
+//! <https://docs.nvidia.com/deploy/nvml-api/>, `nvml.h`.
 
 #![expect(unsafe_code, reason = "NVML's handles are pointers, and a field's value is a union")]
 
@@ -31,7 +31,7 @@ use super::interface::{
 };
 use super::library::{Answer, Failure, Library, Names, code};
 
-/// One look at one GPU. Absent is what a driver does not support or answer.
+/// One look at one GPU. A field is `None` if the driver does not support or answer it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reading {
     /// `0000:3b:00.0`, as sysfs spells it.
@@ -84,9 +84,10 @@ pub struct Reading {
     pub mig_mode_pending: Option<bool>,
     /// `nvmlDeviceGetPersistenceMode`: whether the driver keeps it initialised when nobody has it open.
     pub is_persistent: Option<bool>,
-    /// `NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION`: mJ since the driver was loaded; it begins again when the GPU does.
+    /// `NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION`: mJ since the driver was loaded; it begins again when the GPU is started
+    /// again.
     pub energy: Option<u64>,
-    /// Why NVML does not open it; nothing else is known then.
+    /// Why NVML does not open the GPU; the other fields are then unknown.
     pub refusal: Option<Failed>,
     /// Calls that failed.
     pub failures: Vec<Failed>,
@@ -262,7 +263,7 @@ impl OpenGpu {
         for value in answer.iter().flat_map(|()| &values) {
             match value.nvmlReturn {
                 code::SUCCESS => read.extend(number(value).map(|number| ((value.fieldId, value.scopeId), number))),
-                // To a driver that is older than the field, the field is an invalid argument.
+                // A driver that is older than the field reports an invalid argument.
                 code::NOT_SUPPORTED | code::INVALID_ARGUMENT => {}
                 returned => failures.push(library.failure(GET_FIELDS, returned)),
             }

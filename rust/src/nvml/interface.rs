@@ -1,4 +1,4 @@
-//! What devherd uses of NVIDIA's `nvml.h`: layouts and numbers, under NVIDIA's names. No other file imports the
+//! The layouts and numbers of NVIDIA's `nvml.h` that devherd uses, under NVIDIA's names. No other file imports the
 //! bindings, and only a layout of this list can be passed to NVML. `described` lists all of it with sizes, offsets and
 //! values: `tests/nvml/test_nvml_header.py` has a C compiler compare that with NVIDIA's own header.
 

@@ -91,7 +91,7 @@ impl Library {
     /// The dynamic loader's own words.
     pub(super) fn load(path: &Path) -> Result<Self, String> {
         // SAFETY: the library's initialisers run here. This is NVIDIA's library, chosen by the driver's installation,
-        // and a process of its own is at stake.
+        // and only its own process is at stake.
         let loaded = unsafe { libloading::Library::new(path) };
         loaded.map(Self).map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
     }

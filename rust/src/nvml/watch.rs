@@ -1,6 +1,6 @@
 //! NVML kept initialised, to receive its events and read the health of GPUs again and again.
 //!
-//! Every function may be missing; its part of the result is absent then. Layouts and meanings are those of
+//! Any function may be missing; its part of the result is then absent. Layouts and meanings:
 //! <https://docs.nvidia.com/deploy/nvml-api/>, which documents NVML as safe to call from any thread.
 
 #![expect(unsafe_code, reason = "NVML's handles are pointers")]
@@ -67,7 +67,7 @@ pub struct Event {
 
 /// An initialised library, and the GPUs whose events it reports.
 ///
-/// Dropped without `close` it stays as it is until the process ends: shutting it down may hang.
+/// Dropped without `close`, the library stays initialised until the process ends, because shutting it down may hang.
 pub struct Watch {
     library: ManuallyDrop<Library>,
     /// Each GPU's handle by PCI address, or why there is none.
@@ -96,7 +96,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Waits for events, at most so many milliseconds, and returns those that came.
+    /// Waits for events for at most this many milliseconds, and returns the received ones.
     #[must_use]
     pub fn wait(&self, milliseconds: u32) -> Waited {
         let Some(set) = self.set else {
@@ -119,7 +119,7 @@ impl Watch {
         waited
     }
 
-    /// Reads the health of these GPUs; those that it was not opened for are left out.
+    /// Reads the health of these GPUs; GPUs that were not passed to `open` are left out.
     #[must_use]
     pub fn look(&self, gpus: &[String]) -> Vec<Reading> {
         gpus.iter().filter_map(|gpu| self.reading(gpu)).collect()
@@ -205,7 +205,7 @@ impl Watch {
         })
     }
 
-    /// The health of a GPU; `None` if it was not opened for it.
+    /// The health of a GPU; `None` if the GPU was not passed to `open`.
     fn reading(&self, gpu: &str) -> Option<Reading> {
         let mut failures: Vec<Failure> = self.unregistered.get(gpu).cloned().into_iter().collect();
         let mut reading = Reading { pci_address: gpu.to_owned(), ..Reading::default() };

@@ -1,5 +1,5 @@
 //! Functions that a process applies to itself: its name, the signal at its parent's end, and the sandbox of a forked
-//! child; and what it may see of others.
+//! child; and what it may see of other processes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -209,7 +209,7 @@ impl Finding {
     }
 }
 
-/// Shared with the scan that found it, so that ten thousand devices cross without being copied.
+/// Shared with the scan that found it, so that ten thousand devices reach Python without being copied.
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(PartialEq)]
 pub(super) struct Device(pub(super) Arc<device::Device>);

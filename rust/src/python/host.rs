@@ -1,6 +1,6 @@
-//! Single looks at the host: Python reads nothing of sysfs and procfs but its own processes.
+//! Single looks at the host. Python itself reads sysfs and procfs only about its own processes.
 //!
-//! They share a fence: a card that hangs costs one thread. A process that has looked must not be forked any more.
+//! They share a fence: a card that hangs costs one thread. A process must not fork after its first look.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use crate::vendors::{amd, nvidia};
 
 static FENCE: LazyLock<Fence> = LazyLock::new(|| Fence::new(Duration::from_secs(2)));
 
-/// What `look` sees of each of these cards, or other parts of the host; `None` if it does not come back in time.
+/// The result of `look` for each of these parts of the host, such as cards; `None` if it does not return in time.
 fn seen<R: Send + 'static>(
     py: Python<'_>,
     host_root: &str,
@@ -29,7 +29,7 @@ fn seen<R: Send + 'static>(
     outcomes.into_iter().map(done).collect()
 }
 
-/// The same of one part.
+/// As [`seen`], for one part.
 fn of<R: Send + 'static>(
     py: Python<'_>,
     host_root: &str,

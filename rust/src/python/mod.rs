@@ -72,7 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What calls Python's `beat` during a wait. An exception in it does not end the wait; Python prints it.
+/// A function that calls Python's `beat` during a wait. An exception in `beat` does not end the wait; Python prints it.
 fn beat_of(beat: Option<&Py<PyAny>>) -> impl Fn() {
     move || {
         let Some(beat) = beat else { return };

@@ -22,7 +22,7 @@ pub(super) fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Opt
     json(&facts.map_err(|error| raised(py, &error))?)
 }
 
-/// For a test.
+/// For a test: the layouts and numbers of `nvml.h` that devherd uses.
 #[pyfunction]
 pub(super) fn nvml_interface() -> String {
     interface::described().to_string()
@@ -61,10 +61,10 @@ create_exception!(
     "A call has not returned in time. `args` has the id of its thread."
 );
 
-/// What calls NVML: everything else in its process goes on.
+/// The fence for calls to NVML: the rest of the process goes on.
 static FENCE: LazyLock<Fence> = LazyLock::new(|| Fence::new(Duration::from_secs(1)));
 
-/// While a call lasts, heartbeats and signals come through this often.
+/// Interval of heartbeats and checks for signals during a call.
 const BEAT_PERIOD: Duration = Duration::from_millis(100);
 
 #[pyfunction]
@@ -94,7 +94,8 @@ pub(super) fn answered(py: Python<'_>, ask: Py<PyAny>, seconds: f64, beat: Py<Py
     }
 }
 
-/// An `OSError` with the attribute `library_version` is about a library of another version than the driver.
+/// The Python exception. An `OSError` with the attribute `library_version` means that library and driver differ in
+/// version.
 fn raised(py: Python<'_>, error: &ProbeError) -> PyErr {
     let text = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! The vendors and the health sources as they are compiled in, without a look at a host.
+//! The compiled-in vendors and health sources, without a look at a host.
 
 use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;

@@ -1,5 +1,5 @@
-//! Answers of vendors, and which of them are still valid: if the directories that an answer follows from look the same,
-//! the vendor is not asked again.
+//! Answers of vendors, and which of them are still valid: while the directories behind an answer look the same, the
+//! vendor is not asked again.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -37,7 +37,7 @@ impl Answer {
         Self::not_examined(vendor, error)
     }
 
-    /// The answer of a vendor of whose devices nothing is known now.
+    /// The answer of a vendor whose devices could not be examined.
     pub(super) fn not_examined(vendor: &'static str, error: impl Display) -> Self {
         Self {
             problems: vec![Problem::new(vendor, "/", error)],
@@ -46,7 +46,7 @@ impl Answer {
         }
     }
 
-    /// Whether another look could find nothing more: everything was examined.
+    /// Whether everything was examined, so that another look would find nothing more.
     fn is_whole(&self) -> bool {
         self.unseen.is_empty() && !self.look_again
     }

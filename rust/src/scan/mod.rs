@@ -35,9 +35,9 @@ const NO_FILES: &str = "not examined: no more files can be opened: raise devherd
 pub struct Scan {
     /// Vendor by vendor, each in natural order of ids.
     pub devices: Vec<Arc<Device>>,
-    /// What the devices of a vendor share, for the vendors that looked at it.
+    /// Each vendor's platform, which its devices share, if the vendor has looked at it.
     pub platforms: BTreeMap<&'static str, Arc<Platform>>,
-    /// What could not be done.
+    /// The problems of the scan.
     pub problems: Vec<Problem>,
     /// PCI functions of served vendors without their driver, including those of devices known from earlier scans.
     pub driverless: Vec<Problem>,
@@ -48,9 +48,9 @@ pub struct Scan {
     pub unseen: Vec<NotExamined>,
     /// Requests to sources, by name of the source: the text of its request file.
     pub requests: Vec<(&'static str, String)>,
-    /// Whether something was changing: a scan sooner than the next regular one finds more.
+    /// Whether something was changing: an early scan, before the next regular one, finds more.
     pub look_again: bool,
-    /// Whether there is a device that another can take the place of without an event.
+    /// Whether some device can be replaced by another without an event.
     pub changes_in_silence: bool,
     /// The vendors that were scanned.
     pub vendors: Vec<&'static str>,
@@ -143,7 +143,7 @@ impl Scanner {
         scan
     }
 
-    /// What a container gets for a device, by the vendor's options; `None` if the vendor is switched off. Device and
+    /// The container edits of a device, by the vendor's options; `None` if the vendor is switched off. Device and
     /// platform may come from an earlier scan.
     #[must_use]
     pub fn edits(&self, device: &Device, platform: &Platform, way: Way, resource_name: &str) -> Option<Edits> {
@@ -157,8 +157,8 @@ impl Scanner {
         self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device)
     }
 
-    /// Whether each of these devices, which the last scan could not examine, is gone all the same: its PCI function has
-    /// left the bus, or its vendor knows. They may come from an earlier process.
+    /// For each of these devices, which the last scan could not examine: whether it is gone, because its PCI function
+    /// has left the bus or its vendor knows. The devices may come from an earlier process.
     #[must_use]
     pub fn are_gone(&self, devices: Vec<Arc<Device>>) -> Vec<bool> {
         let (host, vendors) = (self.host.clone(), self.vendors.clone());
@@ -258,7 +258,8 @@ fn node_directories(devices: &[Arc<Device>]) -> BTreeSet<PathBuf> {
     directories.into_iter().map(directory).collect()
 }
 
-/// Makes each device that is as it was in the last scan the same object: ten thousand need not be compared again.
+/// Replaces each device that has not changed since the last scan by that scan's object: ten thousand need not be
+/// compared again.
 fn share(devices: &mut [Arc<Device>], last: &[Arc<Device>]) {
     let same: HashSet<_> = last.iter().map(Arc::as_ptr).collect();
     let mut others = devices.iter_mut().filter(|device| !same.contains(&Arc::as_ptr(device))).peekable();

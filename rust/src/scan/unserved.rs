@@ -1,8 +1,8 @@
-//! Hardware that no vendor makes a device of, and why: cards of served vendors without their driver, GPUs under another
-//! one, and accelerators of makers that nobody here serves.
+//! Hardware that becomes no device, and why: cards of served vendors without their driver, GPUs under another driver,
+//! and accelerators of makers that no vendor here serves.
 //!
-//! Ids are read once for each address, and of a device's function that has its driver not at all; the driver is looked
-//! at in each scan. All of them are variables of the kernel, so nothing here can hang.
+//! Ids are read once for each address, and not at all for a device's function that has its driver; the driver is read
+//! in each scan. All are kernel variables, so no read here can hang.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,13 +22,13 @@ const NOUVEAU: &str = "nouveau";
 /// NVIDIA's PCI vendor id.
 const NVIDIA: u64 = 0x10de;
 
-/// Remembers what the functions of the bus are.
+/// Remembers for each PCI function whether it can be unserved hardware.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     functions: HashMap<String, Option<Candidate>>,
 }
 
-/// What was found.
+/// The functions that are not served.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// Functions of served vendors that need a driver, or another one.
@@ -46,8 +46,8 @@ struct Candidate {
 }
 
 impl Unserved {
-    /// What is not served by the vendors of this scan. Virtual functions are left out, because they may be meant for
-    /// virtual machines.
+    /// Finds the hardware that the vendors of this scan do not serve. Virtual functions are left out, because they may
+    /// be meant for virtual machines.
     pub(super) fn look(&mut self, host: &Host, scan: &Scan) -> Said {
         let mut said = Said::default();
         let Some(listed) = Functions::of(host) else {
@@ -113,7 +113,8 @@ impl Candidate {
         self.of.is_none_or(|(vendor, _)| vendors.contains(&vendor))
     }
 
-    /// Whether no vendor serves such a function under this driver. Network cards are nobody's devices as such.
+    /// Whether no vendor serves such a function under this driver. Only accelerators and displays count, not network
+    /// cards.
     fn is_strange_to(&self, driver: Option<&str>) -> bool {
         let is_device = is_accelerator(self.class) || self.class >> 8 == DISPLAY;
         is_device
@@ -180,7 +181,7 @@ struct Served {
     /// `0000:3b:00` of their functions: some functions of a card are for its management.
     slots: BTreeSet<String>,
     nodes: BTreeSet<String>,
-    /// Vendors of which nothing could be looked at.
+    /// Vendors whose hardware could not be looked at.
     unknown: BTreeSet<&'static str>,
 }
 
@@ -223,7 +224,7 @@ fn slot(address: &str) -> Option<String> {
     pci::is_address(address).then(|| address.rsplit_once('.').map(|(slot, _)| slot.to_owned())).flatten()
 }
 
-/// The vGPUs of each of NVIDIA's GPUs that no device is made of.
+/// The vGPUs that become no device, for each of NVIDIA's GPUs.
 fn vgpus(host: &Host, listed: &Functions, scan: &Scan) -> Vec<Problem> {
     const VENDOR: &str = "nvidia";
     let Some(bus) = scan.vendors.contains(&VENDOR).then(|| Directory::open(host.sys("bus/mdev/devices"))) else {

@@ -8,12 +8,11 @@ use super::messages::offers::{ListedDevice, Resource};
 use super::messages::v1beta1::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
 use crate::order::natural;
 
-/// The list of a `devherd.spool.Resource`, in natural order of ids. A device whose NUMA nodes are unknown has each that
-/// it may be on, if those of others are known: the topology manager never allocates devices with and without nodes
-/// together. Also the ids that are Unhealthy.
+/// The kubelet's list for a `devherd.spool.Resource`, in natural order of ids, and the Unhealthy ids. If other devices
+/// have known NUMA nodes, a device without known nodes gets each node that it may be on: the topology manager never
+/// allocates devices with and without nodes together.
 ///
-/// # Errors
-/// If it is no such message.
+/// # Errors If `resource` is not an encoded `devherd.spool.Resource`.
 pub fn device_list(resource: &[u8]) -> Result<(Vec<u8>, Vec<String>), DecodeError> {
     let resource = Resource::decode(resource)?;
     let mut possible: BTreeSet<i64> = resource.devices.iter().flat_map(|device| device.numa_nodes.clone()).collect();
@@ -34,7 +33,7 @@ pub fn device_list(resource: &[u8]) -> Result<(Vec<u8>, Vec<String>), DecodeErro
     Ok((ListAndWatchResponse { devices: devices.collect() }.encode_to_vec(), unhealthy))
 }
 
-/// The ids of a device, as Python's `spool.ids_of`.
+/// The ids of a device, as in Python's `spool.ids_of`.
 fn ids(device: &ListedDevice) -> impl Iterator<Item = String> {
     let own = if device.shares.is_empty() { std::slice::from_ref(&device.id) } else { &device.shares };
     own.iter().flat_map(|id| {

@@ -1,8 +1,8 @@
-//! Devices, what those of a vendor share, and what containers get for them, as parts of the messages in the run directory
-//! (`proto/`), and the kubelet's list of devices.
+//! Encodes devices, platforms of vendors and container edits as parts of the messages in the run directory (`proto/`),
+//! and the kubelet's list of devices.
 //!
-//! Thousands of devices are as many messages at each start, and Python takes ten times as long for one. Everything else
-//! is encoded there; `tests/offers/test_encoding.py` compares both. Equal devices are encoded alike: maps are in the
+//! Each device is a message, thousands at each start, and Python takes ten times as long to encode one. Python encodes
+//! everything else; `tests/offers/test_encoding.py` compares both. Equal devices are encoded alike: maps are in the
 //! order of their keys.
 
 mod device_list;
@@ -27,24 +27,23 @@ use messages::{inventory, offers};
 
 pub use device_list::device_list;
 
-/// A device in a `devherd.devices.Inventory`, with `more` fields of its `KnownDevice`.
+/// An encoded `devherd.devices.Inventory` with one device; `more`: further fields of its `KnownDevice`.
 ///
-/// # Errors
-/// If `more` is no such message.
+/// # Errors If `more` is not an encoded `KnownDevice`.
 pub fn in_inventory(device: &Device, more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut known = inventory::KnownDevice { device: Some(device.into()), ..Default::default() };
     known.merge(more)?;
     Ok(inventory::Inventory { devices: vec![known], ..Default::default() }.encode_to_vec())
 }
 
-/// What the devices of a vendor share, in a `devherd.devices.Inventory`.
+/// An encoded `devherd.devices.Inventory` with one platform: what the devices of a vendor share.
 #[must_use]
 pub fn platform_in_inventory(vendor: &str, platform: &Platform) -> Vec<u8> {
     let platforms = BTreeMap::from([(vendor.to_owned(), platform.into())]);
     inventory::Inventory { platforms, ..Default::default() }.encode_to_vec()
 }
 
-/// A `devherd.spool.Edits`: what the kubelet's API can carry.
+/// An encoded `devherd.spool.Edits`: the edits that the kubelet's API can carry.
 #[must_use]
 pub fn edits(edits: &Edits) -> Vec<u8> {
     offers::Edits {
@@ -57,10 +56,9 @@ pub fn edits(edits: &Edits) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// A device in a `devherd.spool.Offer`, with its edits and `more` fields of it.
+/// An encoded `devherd.spool.Offer` with one device; `edits`: its edits, `more`: its further fields.
 ///
-/// # Errors
-/// If `edits` or `more` is no such message.
+/// # Errors If `edits` or `more` is not an encoded message of that kind.
 pub fn in_offer(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let texts = device.attributes.iter().map(|(name, fact)| (name.clone(), fact.value.to_string()));
     let mut message = offers::Device {
@@ -77,10 +75,9 @@ pub fn in_offer(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, D
     Ok(offers::Offer { devices: vec![message], ..Default::default() }.encode_to_vec())
 }
 
-/// A device in a `devherd.spool.Resource`, likewise.
+/// As [`in_offer`], for an encoded `devherd.spool.Resource`.
 ///
-/// # Errors
-/// Likewise.
+/// # Errors As [`in_offer`].
 pub fn in_resource(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut message = offers::ListedDevice {
         id: device.id.clone(),

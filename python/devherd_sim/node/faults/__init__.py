@@ -1,7 +1,7 @@
 """Faults that can be injected into a simulated node and cleared.
 
 A fault's changes of the tree are saved in the tree, so that another process can undo them, with the uevents that the
-kernel would send. Faults reported by events and log records are cleared by those that report the end of the fault.
+kernel would send. A fault that an event or log record reports is cleared by the event or record that reports its end.
 """
 
 from collections.abc import Mapping

@@ -34,7 +34,7 @@ class Fault:
 
     summary: str
     at: str
-    """The kind of its place."""
+    """Kind of place at which it can be injected."""
     inject: Act
     value: str = ""
     """The default value."""

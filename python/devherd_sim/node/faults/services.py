@@ -1,4 +1,4 @@
-"""Faults of user-space programs and that they report: NVIDIA's library and daemon, the vendors' monitors."""
+"""Faults of user-space programs or reported by them: NVIDIA's library and daemon, the vendors' monitors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _DIRECTORY = ".devherd-monitors"
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """A monitor. Without a file for a GPU it reports the first of its words."""
+    """A vendor's monitor. If a GPU has no health file, it reports the first of its words."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
 //! Dumps of a device's state that its driver has made: drivers do so when a card hangs. The kernel removes a dump after
 //! five minutes, that of xe after an hour. The dump itself is never read.
 //!
-//! A dump names its device, and no device its dumps, so they are listed once for all devices
+//! A dump names its device, but a device does not name its dumps, so they are listed once for all devices
 //! ([`Poller::device_dumps`](crate::health::Poller::device_dumps)) and belong to no card that could hang.
 //!
 //! `failing_device`: <https://docs.kernel.org/gpu/amdgpu/debugging.html>; the class: `drivers/base/devcoredump.c`.
@@ -46,8 +46,7 @@ impl Source for DeviceDump {
     }
 }
 
-/// All dumps, each as the finding for its device and that device's path without the host root: a PCI function or a
-/// part of one.
+/// All dumps: for each the path of its device without the host root (a PCI function or a part of one), and the finding.
 ///
 /// # Errors
 /// The kernel's error, if there may be dumps that cannot be listed.

@@ -1,9 +1,9 @@
 //! Whether NVIDIA's fabric manager runs on a host with switches of NVLink and GPUs that need it to start any CUDA program.
 //!
-//! From Hopper on GPUs register with their fabric, and NVML says whether they have. Volta and Ampere do not: without the
-//! fabric manager a new program ends with `cudaErrorSystemNotReady` (802), as NVIDIA's guide says of
-//! `ABORT_CUDA_JOBS_ON_FM_EXIT`. That there are switches is decided as in NVIDIA's driver container, by the directory
-//! that the switches' driver makes (`procfs_nvswitch.c`).
+//! Since Hopper, GPUs register with their fabric, and NVML reports whether they have. Volta and Ampere do not: without
+//! the fabric manager a new program ends with `cudaErrorSystemNotReady` (802), see `ABORT_CUDA_JOBS_ON_FM_EXIT` in
+//! NVIDIA's guide. A host has switches if their driver has made its directory (`procfs_nvswitch.c`); NVIDIA's driver
+//! container decides in the same way.
 
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ use crate::host::directory::{Directory, is_numbered};
 const SWITCHES: &str = "/proc/driver/nvidia-nvswitch/devices";
 /// `nv-fabricmanager`, as the kernel cuts it: `TASK_COMM_LEN`.
 const NAME: &str = "nv-fabricmanage";
-/// The second process of a kernel. In another namespace of processes none has this name.
+/// The kernel's second process. In another PID namespace no process has this name.
 const KERNEL_THREADS: (&str, &str) = ("2/comm", "kthreadd");
 /// PCI devices with the chips GV100 and GA100, and no others, by Debian's pci.ids 0.0~2023.04.11 (vendor 10de).
 const NEED_IT: [RangeInclusive<u64>; 2] = [0x1d80..=0x1dff, 0x2080..=0x20ff];
@@ -52,8 +52,8 @@ impl Source for FabricManager {
     }
 }
 
-/// Whether it is a whole GPU under NVIDIA's driver that cannot be used in a fabric without its manager. MIG devices do
-/// without NVLinks.
+/// Whether it is a whole GPU under NVIDIA's driver that cannot be used in a fabric without its manager. MIG devices use
+/// no NVLinks.
 fn needs_it(device: &Device) -> bool {
     let number = || hexadecimal(&device.text("device_id")?);
     device.vendor == "nvidia"
@@ -65,7 +65,7 @@ fn needs_it(device: &Device) -> bool {
 
 #[derive(Debug, Default)]
 struct Running {
-    /// The process that was it at the last look: the others are read only when it has ended.
+    /// The fabric manager's process at the last look; other processes are read only when it has ended.
     process: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Examination for Running {
     }
 }
 
-/// Whether this process is the fabric manager and has not ended: what nobody has waited for keeps its name.
+/// Whether this process is the fabric manager and has not ended: a zombie keeps its name.
 fn is_it(processes: &Directory, process: &str) -> bool {
     is_named(processes, &format!("{process}/comm"), NAME)
         && !processes

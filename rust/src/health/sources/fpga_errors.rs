@@ -1,6 +1,6 @@
 //! Error registers of an Intel FPGA's ports and management engine (FME): bit masks that are zero if there is no error.
 //!
-//! `inject_errors` beside the registers of an engine contains errors that somebody injects for a test: they count as
+//! `inject_errors`, next to an engine's registers, contains errors that somebody injects for a test: they count as
 //! errors, and the finding says so.
 
 use std::path::PathBuf;

@@ -24,8 +24,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 1 (AP1) or more: its clocks are lowered")],
 };
 
-/// Text that is not a number says nothing about the clocks, so it is no finding; that a port cannot be trusted is what
-/// `fpga-errors` says.
+/// Text that is not a number says nothing about the clocks, so it is no finding. `fpga-errors` reports ports that
+/// cannot be trusted.
 const POLICY: ReadPolicy = ReadPolicy { blames_words: false, wakes: false };
 
 /// The source.

@@ -1,4 +1,4 @@
-//! The device nodes that a device cannot be used without.
+//! The device nodes that a device needs.
 
 use std::path::Path;
 

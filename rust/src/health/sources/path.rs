@@ -1,4 +1,4 @@
-//! Other paths that a device cannot be used without: mounted files, directories and sockets.
+//! Other paths that a device needs: mounted files, directories and sockets.
 
 use rustix::io::Errno;
 

@@ -41,7 +41,7 @@ impl Source for PciConfig {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        // A device that is offered to virtual machines is looked at all the same.
+        // A device that is offered to virtual machines is still looked at.
         let is_offered = device.attributes.contains_key("iommu_group");
         let is_ours = |function: &&PciFunction| is_offered || function.driver.as_deref() != Some(PASSTHROUGH);
         device.functions.iter().filter(is_ours).map(|function| subject(host, function)).collect()

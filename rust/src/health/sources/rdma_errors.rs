@@ -104,9 +104,10 @@ struct Errors {
     known: BTreeMap<Place, u64>,
     /// Whether `known` is still current: the ports may have gone since.
     is_there: bool,
-    /// The last counter to rise of those that warn.
+    /// The counter that rose last, of the counters that warn.
     risen: Option<Place>,
-    /// Their events seen by this process. Never falls, so that no event is lost together with the result of a look.
+    /// Events of the counters that warn, seen by this process. Never falls, so that no event is lost together with the
+    /// result of a look.
     events: u64,
 }
 
@@ -173,7 +174,7 @@ impl Errors {
         }
     }
 
-    /// The numbers of all counters that exist and contain one, without those of ports that refuse to tell them.
+    /// The numbers of all counters that exist and contain one, except on ports that refuse reads.
     fn numbers(&mut self) -> Result<BTreeMap<Place, u64>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let mut numbers = BTreeMap::new();

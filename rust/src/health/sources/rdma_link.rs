@@ -160,7 +160,7 @@ impl Links {
         }
     }
 
-    /// Port and total of each port that has the counter, and does not refuse to tell it.
+    /// Port and total of each port that has the counter, except ports that refuse reads.
     fn totals(&mut self) -> Result<Vec<(String, u64)>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let mut totals = Vec::new();

@@ -73,11 +73,11 @@ impl Ports {
     }
 }
 
-/// Looks at which all counters of a port were refused before they are read no more.
+/// After this many looks with all counters of a port refused, they are not read any more.
 const PATIENCE: u32 = 3;
 
-/// Ports whose counters the card refuses to tell, as that of a restricted function does: the kernel logs a line for each
-/// read (`mlx5_cmd_out_err`), and nothing is learnt from it.
+/// Ports whose counters the card refuses to report, as for a restricted function: each read would only make the kernel
+/// log a line (`mlx5_cmd_out_err`).
 #[derive(Debug, Default)]
 pub(super) struct Refusals(BTreeMap<String, Refusal>);
 
@@ -89,12 +89,12 @@ struct Refusal {
 }
 
 impl Refusals {
-    /// Whether the counters of this port are read no more.
+    /// Whether the counters of this port are not read any more.
     pub(super) fn stand(&self, port: &str) -> bool {
         self.0.get(port).is_some_and(|refusal| refusal.times >= PATIENCE)
     }
 
-    /// Notes what came of a look at the counters of a port: whether one was read, and the last error.
+    /// Records the result of a look at the counters of a port: whether one was read, and the last error.
     pub(super) fn note(&mut self, port: &str, is_read: bool, failed: Option<Cause>) {
         match failed.filter(|cause| !is_read && !cause.is_absent() && !cause.is_busy()) {
             Some(cause) => {
@@ -106,12 +106,12 @@ impl Refusals {
         }
     }
 
-    /// Reads everything again: the ports have gone since, and their driver starts anew.
+    /// Reads everything again: the ports were gone, and their driver starts anew.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// Why counters are read no more; `None` if all are read.
+    /// Why counters are not read any more; `None` if all are read.
     pub(super) fn why(&self) -> Option<String> {
         let (port, refusal) = self.0.iter().find(|(_, refusal)| refusal.times >= PATIENCE)?;
         let cause = &refusal.cause;

@@ -1,5 +1,5 @@
-//! Whether the ports of an RDMA device are as fast as they were: their best rate since boot is the measure, for what the
-//! cable and the switch can do is known to nobody else.
+//! Whether the ports of an RDMA device are as fast as before. They are compared with their best rate since boot,
+//! because the limits of cable and switch are unknown.
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `ports/<port>/rate`. The kernel writes
 //! `200 Gb/sec (4X HDR)`, and `.5` for halves (`rate_show` of its `drivers/infiniband/core/sysfs.c`).
@@ -65,7 +65,7 @@ impl Examination for Rates {
             Err(error) => return failed_read(&error.cause),
         };
         if rates.is_empty() {
-            // What is slow and goes down is no faster for that.
+            // A slow port that goes down is not faster.
             return Observation::NotLooked("no port is active".to_owned());
         }
         for (port, rate) in &rates {
@@ -102,7 +102,7 @@ impl Examination for Rates {
 }
 
 impl Rates {
-    /// The rates of the ports that are active; of the others the number says nothing.
+    /// The rates of the active ports; for other ports the number means nothing.
     fn rates(&self) -> Result<Vec<Rate>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let text = |port: &str, name: &str| {
@@ -117,7 +117,7 @@ impl Rates {
     }
 }
 
-/// `2.5 Gb/sec (1X SDR)` in Mb/s; `None` for another text, and for a rate of nothing.
+/// `2.5 Gb/sec (1X SDR)` in Mb/s; `None` for another text, and for a rate of zero.
 fn megabits(rate: &str) -> Option<u64> {
     let number = rate.split_once(" Gb/sec")?.0;
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));

@@ -1,5 +1,5 @@
-//! Two sources that are never polled: `scan`, faults that a vendor's code comes across during a scan, and `probe`,
-//! cards that miss the deadline of the fence in scans and polls.
+//! Two sources that are never polled: `scan`, faults that a vendor's code finds during a scan, and `probe`, cards that
+//! miss the deadline of the fence in scans and polls.
 
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +33,7 @@ macro_rules! words {
 }
 
 words! {
-    /// A node that the device cannot be used without does not exist.
+    /// A device node that the device needs does not exist.
     NODE_MISSING = "node-missing": "the driver has made none of the device's required nodes", undamped, by_value(&[(
         MADE_BY_THE_RUNTIME,
         Meaning::warning("node-missing", "no GPU of the host has its node, and the container runtime makes them"),

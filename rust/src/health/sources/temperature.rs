@@ -72,7 +72,7 @@ pub fn below(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>)
     Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit }
 }
 
-/// The same for a GPU.
+/// As [`below`], for a GPU.
 pub fn of_gpu(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
     Reading { source: OF_GPU.name, ..below(attribute, limit, hysteresis) }
 }
