@@ -255,7 +255,8 @@ impl Poller {
 
     /// The dumps of drivers, for all devices: see [`device_dump::dumps`]. `beat` is called every half second meanwhile.
     ///
-    /// # Errors The reason why they cannot be listed, as text for users.
+    /// # Errors
+    /// The reason why they cannot be listed, as text for users.
     pub fn device_dumps(&self, beat: &dyn Fn()) -> Result<Vec<(String, Finding)>, String> {
         let (host, deadline) = (self.host.clone(), self.fence.deadline());
         let list = move |()| device_dump::dumps(&host);

@@ -12,7 +12,8 @@ use crate::order::natural;
 /// have known NUMA nodes, a device without known nodes gets each node that it may be on: the topology manager never
 /// allocates devices with and without nodes together.
 ///
-/// # Errors If `resource` is not an encoded `devherd.spool.Resource`.
+/// # Errors
+/// If `resource` is not an encoded `devherd.spool.Resource`.
 pub fn device_list(resource: &[u8]) -> Result<(Vec<u8>, Vec<String>), DecodeError> {
     let resource = Resource::decode(resource)?;
     let mut possible: BTreeSet<i64> = resource.devices.iter().flat_map(|device| device.numa_nodes.clone()).collect();

@@ -29,7 +29,8 @@ pub use device_list::device_list;
 
 /// An encoded `devherd.devices.Inventory` with one device; `more`: further fields of its `KnownDevice`.
 ///
-/// # Errors If `more` is not an encoded `KnownDevice`.
+/// # Errors
+/// If `more` is not an encoded `KnownDevice`.
 pub fn in_inventory(device: &Device, more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut known = inventory::KnownDevice { device: Some(device.into()), ..Default::default() };
     known.merge(more)?;
@@ -58,7 +59,8 @@ pub fn edits(edits: &Edits) -> Vec<u8> {
 
 /// An encoded `devherd.spool.Offer` with one device; `edits`: its edits, `more`: its further fields.
 ///
-/// # Errors If `edits` or `more` is not an encoded message of that kind.
+/// # Errors
+/// If `edits` or `more` is not an encoded message of that kind.
 pub fn in_offer(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let texts = device.attributes.iter().map(|(name, fact)| (name.clone(), fact.value.to_string()));
     let mut message = offers::Device {
@@ -77,7 +79,8 @@ pub fn in_offer(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, D
 
 /// As [`in_offer`], for an encoded `devherd.spool.Resource`.
 ///
-/// # Errors As [`in_offer`].
+/// # Errors
+/// As [`in_offer`].
 pub fn in_resource(device: &Device, edits: &[u8], more: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut message = offers::ListedDevice {
         id: device.id.clone(),
