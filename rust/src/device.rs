@@ -1,5 +1,4 @@
-//! What a scan returns as plain data: devices with their facts, and problems. Conclusions from facts are drawn
-//! elsewhere.
+//! Plain data that a scan returns: devices with their facts, and problems. Other modules draw conclusions from facts.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,17 +18,17 @@ pub struct HostPath {
     pub role: Cow<'static, str>,
     /// True for a device node; false for a file, directory or socket.
     pub is_node: bool,
-    /// Major and minor number that the node must have; `None` if any number will do.
+    /// Major and minor number that the node must have; `None` if any number is valid.
     pub number: Option<(u32, u32)>,
-    /// Whether the device cannot be used without it.
+    /// Whether the device is unusable without this path.
     pub is_required: bool,
     /// Target of a link; empty if the path is not a link.
     pub target: String,
-    /// The group that may open the node; `None` if everybody may, or only the owner.
+    /// The group that may open the node; `None` if everybody may open it, or only its owner.
     pub access: Option<Access>,
 }
 
-/// A group that may open a node that is not open to everybody.
+/// The group that may open a node which is not open to everybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// Group id.
@@ -39,7 +38,7 @@ pub struct Access {
 }
 
 impl HostPath {
-    /// A device node that the device cannot be used without.
+    /// A device node without which the device is unusable.
     pub fn node(path: impl Into<String>, number: Option<(u32, u32)>) -> Self {
         Self { path: path.into(), is_node: true, number, is_required: true, ..Self::default() }
     }
@@ -56,7 +55,7 @@ impl HostPath {
         self
     }
 
-    /// Sets whether it is required.
+    /// Sets whether the path is required.
     #[must_use]
     pub fn required(mut self, is_required: bool) -> Self {
         self.is_required = is_required;
@@ -73,7 +72,7 @@ pub struct Fact {
     pub source: String,
 }
 
-/// The value of a fact. `Display` writes it as JSON and rules have it.
+/// The value of a fact. `Display` writes it in the form that JSON and rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Words, identifiers, comma-separated lists.
@@ -85,7 +84,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text of a text or version; `None` for an integer.
+    /// The text of a text or version value; `None` for an integer.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -134,52 +133,52 @@ impl From<u32> for Value {
     }
 }
 
-/// Facts by name; the names are the vendor's own words.
+/// Facts by name. Names follow the vendor's own terms.
 pub type Attributes = BTreeMap<String, Fact>;
 
-/// A PCI function, with what health sources need to know.
+/// A PCI function, with the details that health sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFunction {
     /// Directory of the function, `/sys/devices/…/0000:3b:00.0`, without the host root.
     pub path: PathBuf,
-    /// The driver that was bound to it.
+    /// The driver that was bound to the function at the scan.
     pub driver: Option<String>,
-    /// Directory of its physical function, without the host root; `None` if it is not virtual.
+    /// Directory of the physical function, without the host root; `None` if this function is not virtual.
     pub physical: Option<PathBuf>,
 }
 
 /// One device, as its vendor's code found it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Device {
-    /// `intel-fpga`, `generic`, `simulated`, …; owned if Python made the device.
+    /// Name of the vendor: `intel-fpga`, `generic`, `simulated`, …; owned if Python made the device.
     pub vendor: Cow<'static, str>,
-    /// The unit that is probed together and hangs together: a PCI address, a group's name.
+    /// The unit that is probed together and hangs together: a PCI address, or a group's name.
     pub card: String,
     /// The id that the kubelet sees, unique within its vendor.
     pub id: String,
-    /// The ids under which containers share it, as its vendor's plugin numbers them; its own id is the first of them.
-    /// Empty if it is not shared.
+    /// The ids under which containers share the device, numbered like in the vendor's plugin; the first is the device's
+    /// own id. Empty if the device is not shared.
     pub shares: Vec<String>,
     /// Full resource name; `None` while it is unknown (being reprogrammed, unreadable).
     pub resource_name: Option<String>,
-    /// The name to use if the resource name is unknown and has never been known.
+    /// The resource name to use as long as the real one is unknown and no scan has ever found it.
     pub first_sight_resource_name: Option<String>,
-    /// Faults that the scan itself came across.
+    /// Faults that the scan itself found.
     pub findings: BTreeSet<Finding>,
-    /// NUMA nodes close to it; empty if unknown.
+    /// NUMA nodes close to the device; empty if unknown.
     pub numa_nodes: Vec<u32>,
-    /// The file that `numa_nodes` were read from, if no attribute has it as its source.
+    /// The file that `numa_nodes` were read from, if it is not already the source of an attribute.
     pub numa_source: String,
-    /// Host paths that belong to it, in the order in which containers get them.
+    /// Host paths that belong to the device, in the order in which containers get them.
     pub paths: Vec<HostPath>,
     /// All other facts.
     pub attributes: Attributes,
-    /// Distance of its card to other cards of its vendor, by card: lower is closer, and a card that is not listed is
-    /// farthest. Its own card is listed if devices of one card are close to each other.
+    /// Distance of the device's card to other cards of its vendor, by card: lower is closer, and a card that is not
+    /// listed is farthest. The device's own card is listed if devices of one card are close to each other.
     pub distances: BTreeMap<String, u32>,
-    /// The PCI functions that the device consists of or is a part of.
+    /// The PCI functions that the device consists of or belongs to.
     pub functions: Vec<PciFunction>,
-    /// Numbers of the card that health sources compare with a limit.
+    /// Values of the card that health sources compare with a limit.
     pub readings: Vec<Reading>,
 }
 
@@ -208,7 +207,7 @@ impl Device {
         if self.shares.is_empty() { std::slice::from_ref(&self.id) } else { &self.shares }
     }
 
-    /// The same, shared under these ids; one id is no share.
+    /// Returns the device as shared under these ids; a single id means that it is not shared.
     #[must_use]
     pub fn shared_as(mut self, ids: impl IntoIterator<Item = String>) -> Self {
         let ids: Vec<String> = ids.into_iter().collect();
@@ -219,7 +218,7 @@ impl Device {
         self
     }
 
-    /// Adds a PCI function that the device consists of or is a part of; one that it already has is not added again.
+    /// Adds a PCI function that the device consists of or belongs to, unless the device already has it.
     pub fn belongs_to(&mut self, function: PciFunction) {
         if !self.functions.iter().any(|known| known.path == function.path) {
             self.functions.push(function);
@@ -232,7 +231,7 @@ impl Device {
     }
 }
 
-/// What all devices of a vendor on this host share: driver facts and installed files.
+/// Data that all devices of a vendor on this host have in common: driver facts and installed files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Platform {
     /// Facts.
@@ -264,7 +263,7 @@ impl Platform {
 pub struct Reading {
     /// Name of the health source.
     pub source: &'static str,
-    /// Reason of the finding if it is beyond its limit.
+    /// Reason of the finding if the reading exceeds its limit.
     pub reason: &'static str,
     /// The attribute, without the host root.
     pub attribute: PathBuf,
@@ -281,24 +280,24 @@ pub enum Limit {
     Below {
         /// The first value that is too high.
         limit: i64,
-        /// A value that was too high counts as normal again below this one.
+        /// A value that was too high counts as normal again once it is below this value.
         well_below: i64,
     },
-    /// A word, which the source judges itself.
+    /// A word, which the health source itself judges.
     Word,
 }
 
-/// The word in `vendor` of what is said of hardware that no vendor serves.
+/// The value of `vendor` in statements about hardware that no vendor serves.
 pub const VENDOR_OF_NONE: &str = "none";
 
-/// Something that a scan could not do. It is counted and shown, and never ends the scan.
+/// A step that failed during a scan. Problems are counted and shown, and never end the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The vendor whose code reports it.
     pub vendor: &'static str,
     /// The file or directory concerned.
     pub path: PathBuf,
-    /// What went wrong, and the cure if one is known.
+    /// What went wrong, and the cure if known.
     pub error: String,
     /// The device concerned, if it is a single one.
     pub device: Option<String>,
@@ -319,12 +318,12 @@ impl Problem {
     }
 }
 
-/// A part of the host that a scan could not look at: its devices stay as they were last seen, and are still polled.
+/// A part of the host that a scan could not examine: its devices stay as they were last seen, and are still polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotExamined {
     /// The vendor.
     pub vendor: &'static str,
-    /// The card, or a device whose card is unknown; `None` for all devices of the vendor.
+    /// The card, or a device id if the card is unknown; `None` for all devices of the vendor.
     pub card: Option<String>,
     /// The finding for its devices in the meantime; `None` if nothing is known about them.
     pub finding: Option<Finding>,
@@ -333,17 +332,18 @@ pub struct NotExamined {
 /// What one vendor's scan returns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Devices in natural order of their ids. Devices of an unchanged card are shared with the scan before, not copied.
+    /// Devices in natural order of their ids. Devices of an unchanged card are shared with the previous scan, not
+    /// copied.
     pub devices: Vec<Arc<Device>>,
-    /// Problems in the order in which they were met.
+    /// Problems in the order in which the scan met them.
     pub problems: Vec<Problem>,
-    /// Cards or devices that could not be looked at.
+    /// Cards or devices that could not be examined.
     pub unseen: Vec<NotExamined>,
-    /// What the vendor's devices share; `None` if the scan did not look at it.
+    /// Data that the vendor's devices have in common; `None` if the scan did not read it.
     pub platform: Option<Platform>,
     /// Requests to sources, by name of the source: the text of its request file. A source without a request is not
     /// needed on this host.
     pub requests: Vec<(&'static str, String)>,
-    /// Whether something was changing: a scan sooner than the next regular one finds more.
+    /// Whether something was changing during the scan: an extra scan, before the next regular one, may find more.
     pub look_again: bool,
 }

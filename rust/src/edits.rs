@@ -1,5 +1,5 @@
-//! What a container gets for a device, and how a front end hands it over. Made from facts alone, without reading the
-//! host.
+//! The changes that a container needs for a device, and how a front end passes them on. They are made from facts alone,
+//! without reading the host.
 //!
 //! CDI: <https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>
 
@@ -11,8 +11,8 @@ use crate::device::{Access, Device, HostPath};
 /// How a container gets a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// The kubelet's device plugin API: nodes, mounts, variables and annotations in the answer, and CDI names if the
-    /// vendor's plugin answers with them.
+    /// The kubelet's device plugin API: the answer has nodes, mounts, variables and annotations, and CDI names if the
+    /// vendor's plugin also returns them.
     DevicePlugin,
     /// CDI names only; the CDI specs contain all edits.
     Cdi,
@@ -33,22 +33,22 @@ pub struct Edits {
     pub hooks: Vec<Hook>,
     /// Qualified CDI names for the runtime to resolve.
     pub cdi_devices: Vec<String>,
-    /// Contents of CDI names whose specs devherd writes: by qualified name, or by kind alone (`vendor/class`) for edits
-    /// that every device of the kind has.
+    /// Contents of the CDI names whose specs devherd writes. Key: the qualified name, or the kind alone
+    /// (`vendor/class`) for edits that every device of the kind has.
     pub specs: BTreeMap<String, Arc<Edits>>,
 }
 
-/// A device node. Type and numbers are those of the host's node.
+/// A device node. Its type and numbers are the same as on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Path on the host, without the host root.
     pub host_path: String,
     /// Path in the container.
     pub container_path: String,
-    /// Any of `r`, `w`, `m`; empty leaves the choice to the runtime (in specs only).
+    /// Any of `r`, `w`, `m`; if empty, the runtime chooses (in specs only).
     pub permissions: String,
     /// The group that may open the node, on the host and in the container; the container's processes join it. In specs
-    /// only; `None` leaves the permissions to the runtime, which lets everybody in the container open the node.
+    /// only. If `None`, the runtime chooses the permissions, and lets everybody in the container open the node.
     pub access: Option<Access>,
 }
 
@@ -59,16 +59,16 @@ pub struct Mount {
     pub host_path: String,
     /// Path in the container.
     pub container_path: String,
-    /// Whether the container may not write.
+    /// Whether the mount is read-only in the container.
     pub read_only: bool,
-    /// Options of mount(8), in specs only; empty if `read_only` alone matters.
+    /// Options of mount(8), in specs only; empty if `read_only` is enough.
     pub options: &'static [&'static str],
 }
 
 /// A host program that the container runtime runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// When it runs: `createContainer` is after the mounts are made and before the root is changed.
+    /// When the program runs: `createContainer` is after the mounts are made and before the root is changed.
     pub hook_name: &'static str,
     /// Absolute path of the program.
     pub path: String,
@@ -77,7 +77,7 @@ pub struct Hook {
 }
 
 impl Edits {
-    /// Whether there are no changes: runtimes refuse a CDI device without edits.
+    /// Whether there are no changes at all: runtimes refuse a CDI device without edits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -102,8 +102,8 @@ impl Edits {
         Self { nodes: nodes.collect(), ..Self::default() }
     }
 
-    /// The same edits as one CDI name, whose spec contains them. Annotations stay outside, because a spec cannot
-    /// contain them; without edits there is no name.
+    /// Moves the edits into the spec of one CDI name. Annotations stay outside, because a spec cannot contain them;
+    /// without other edits there is no name.
     #[must_use]
     pub fn by_cdi(mut self, name: String) -> Self {
         let annotations = std::mem::take(&mut self.annotations);
@@ -118,7 +118,7 @@ impl Edits {
         }
     }
 
-    /// The edits as they are for the device plugin API, or as a CDI name.
+    /// The edits in the form for `way`: as they are for the device plugin API, or as one CDI name.
     #[must_use]
     pub fn given(self, way: Way, cdi_name: impl FnOnce() -> String) -> Self {
         match way {
@@ -149,7 +149,7 @@ impl Mount {
     }
 }
 
-/// The CDI name of a device whose vendor's own software defines none: legal for every id, and unique.
+/// A legal and unique CDI name for a device whose vendor's own software defines none.
 #[must_use]
 pub fn cdi_name(device: &Device) -> String {
     let (card, id) = (&device.card, &device.id);

@@ -1,17 +1,17 @@
-//! Deadlines for reads that can hang: a hung device leaves its reader in uninterruptible sleep, and nothing else may
-//! wait for it.
+//! Deadlines for reads that can hang: a hung device leaves its reader in uninterruptible sleep, and no other thread may
+//! wait for that reader.
 //!
-//! [`Fence::each`] hands units of work, one card each, to worker threads. While units finish promptly, one worker does
-//! them all. When every worker has been busy for longer than a short patience, as many new workers start on the
-//! remaining units, and the slow ones keep running until their deadline; so hanging units are waited for in parallel. A
-//! unit that misses its deadline is answered with [`Outcome::Overdue`], and in later calls immediately, until its
-//! thread has come back.
+//! [`Fence::each`] hands units of work, one card each, to worker threads. While units finish promptly, one worker runs
+//! all of them. When every worker has been busy for longer than a short patience, the fence starts as many new workers
+//! on the remaining units, and the slow workers keep running until their deadline; so the fence waits for hanging units
+//! in parallel. The outcome of a unit that misses its deadline is [`Outcome::Overdue`]; later calls return the same
+//! outcome immediately, until the unit's thread has come back.
 //!
-//! A thread in uninterruptible sleep cannot be ended, so the number of threads is limited. When all of them hang, units
-//! that were not started are answered with [`Outcome::NotStarted`], which says nothing about their cards.
+//! A thread in uninterruptible sleep cannot be ended, so the number of threads is limited. When all of them hang, the
+//! outcome of units that were not started is [`Outcome::NotStarted`], which says nothing about their cards.
 //!
-//! A unit may use the fence itself, as a vendor does for its cards. Its own deadline must then be longer, because it
-//! waits for theirs: [`Fence::each_within`].
+//! A unit may use the fence itself: a vendor's unit does so for its cards. The outer unit then needs a longer deadline
+//! than the inner ones, because it waits for them: [`Fence::each_within`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,10 +19,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A unit that takes longer than this no longer holds up the others.
+/// A unit that takes longer than this no longer delays the others.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// While it waits, the fence calls the caller's `beat` at least this often.
+/// While the fence waits, it calls the caller's `beat` at least this often.
 const BEAT_PERIOD: Duration = Duration::from_millis(500);
 
 /// Message for [`Outcome::NotStarted`], with the cure.
@@ -31,13 +31,13 @@ pub const FULL: &str = "not examined: all probe threads hang in the kernel; look
 /// Result of a unit of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome<R> {
-    /// It returned in time.
+    /// The unit returned in time.
     Done(R),
-    /// It missed its deadline, or an earlier unit with the same key still hangs.
+    /// The unit missed its deadline, or an earlier unit with the same key still hangs.
     Overdue,
-    /// No thread was free to run it; its result is unknown.
+    /// No thread was free to run the unit; its result is unknown.
     NotStarted,
-    /// It panicked; the panic message.
+    /// The unit panicked; the panic message.
     Panicked(String),
 }
 
@@ -56,11 +56,11 @@ impl Fence {
         Self { deadline: Mutex::new(deadline), patience: PATIENCE, threads: Arc::default() }
     }
 
-    /// Runs `work` on every unit and returns the outcomes in their order. If a thread hangs, its unit and `work`
+    /// Runs `work` on every unit and returns the outcomes in the same order. If a thread hangs, its unit and `work`
     /// outlive the call.
     ///
-    /// `key` names what a unit can hang on, a card: while a unit with a key hangs, no further thread is spent on that
-    /// key.
+    /// `key` names the thing that a unit can hang on, a card: while a unit hangs, the fence spends no further thread on
+    /// the same key.
     pub fn each<K, U, R, W>(&self, units: Vec<U>, key: impl Fn(&U) -> K, work: W) -> Vec<Outcome<R>>
     where
         K: AsRef<str> + Send + 'static,
@@ -71,8 +71,8 @@ impl Fence {
         self.each_within(self.deadline(), units, key, work, &|| {})
     }
 
-    /// [`Fence::each`] with a deadline of its own. `beat` is called from this thread every half second while it waits,
-    /// so that a watchdog sees that the caller is alive.
+    /// [`Fence::each`] with another deadline. While it waits, this thread calls `beat` every half second, so that a
+    /// watchdog sees that the caller is alive.
     pub fn each_within<K, U, R, W>(
         &self,
         deadline: Duration,
@@ -94,7 +94,7 @@ impl Fence {
         self.each_while(deadline, units, key, work, (BEAT_PERIOD, &goes_on))
     }
 
-    /// [`Fence::each_within`] whose wait ends, as at the deadline, once the `beat` of this period returns false.
+    /// [`Fence::each_within`] with another period of `beat`. If `beat` returns false, the wait ends as at the deadline.
     pub fn each_while<K, U, R, W>(
         &self,
         deadline: Duration,
@@ -125,12 +125,12 @@ impl Fence {
         *lock(&self.deadline)
     }
 
-    /// Uses another deadline from the next call on.
+    /// Sets another deadline, valid from the next call on.
     pub fn set_deadline(&self, deadline: Duration) {
         *lock(&self.deadline) = deadline;
     }
 
-    /// Waits for a batch, adds workers while the present ones are slow, and expires units at their deadline.
+    /// Waits for a batch, adds workers while all present workers are slow, and expires units at their deadline.
     fn oversee<K: AsRef<str>, U, R>(
         &self,
         batch: &Batch<K, U, R>,
@@ -162,7 +162,7 @@ impl Fence {
             let wanted = state.wanted_workers(now, patience);
             if wanted > 0 {
                 state.workers += wanted;
-                // A new worker takes this lock immediately.
+                // A new worker takes this lock immediately, so it must be free.
                 drop(state);
                 let assigned = (0..wanted).take_while(|_| self.threads.assign(job())).count();
                 state = lock(&batch.state);
@@ -210,12 +210,12 @@ struct Batch<K, U, R> {
 struct Progress<K, U, R> {
     keys: Vec<K>,
     waiting: VecDeque<(usize, U)>,
-    /// Those that a worker has begun, and when; one or a few.
+    /// The units that a worker has begun (one or a few), and when.
     running: Vec<(usize, Instant)>,
     outcomes: Vec<Option<Outcome<R>>>,
     /// Workers assigned to this batch that have not left it yet.
     workers: usize,
-    /// Those of them whose unit has expired.
+    /// The number of these workers whose unit has expired.
     late: usize,
 }
 
@@ -236,8 +236,8 @@ impl<K: AsRef<str>, U, R> Batch<K, U, R> {
         Self { state: Mutex::new(progress), changed: Condvar::new() }
     }
 
-    /// Body of a worker: runs units until none is waiting. The worker counts as idle before the caller is notified, so
-    /// that the caller's next batch finds it.
+    /// Body of a worker: runs units until none is waiting. The worker counts as idle before it notifies the caller, so
+    /// that the caller's next batch finds an idle worker.
     fn drain(&self, work: &impl Fn(U) -> R, threads: &Threads) {
         let mut state = lock(&self.state);
         while let Some((index, unit)) = state.waiting.pop_front() {

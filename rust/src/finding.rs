@@ -1,4 +1,4 @@
-//! What one source saw of one device, with the evidence.
+//! One observation by a health source about one device, with the evidence.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ const LONGEST_DETAIL: usize = 200;
 /// Longest value, in characters; the rest is cut off.
 const LONGEST_VALUE: usize = 100;
 
-/// What one source saw of one device. A statement, not a verdict: the policy decides what follows.
+/// One observation by a source about one device. It is no verdict: the policy decides about the consequences.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Finding {
     /// The source's registered name: `pci-link`.
@@ -21,8 +21,8 @@ pub struct Finding {
     pub detail: String,
     /// The content that was read; empty if there was none.
     pub value: String,
-    /// Number of events that the source has counted since it started. Zero for a finding that holds as long as it is
-    /// seen.
+    /// Number of events that the source has counted since it started. Zero for a finding that lasts only while its
+    /// fault is seen.
     pub count: u64,
 }
 
@@ -61,7 +61,7 @@ impl Finding {
     }
 }
 
-/// Text as one line of at most `longest` characters: a file may contain anything.
+/// Text as one line of at most `longest` characters: files can have any content.
 fn one_line(text: &str, longest: usize) -> String {
     let is_break = |character: char| character.is_whitespace() || character.is_control();
     let line = text.split(is_break).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");

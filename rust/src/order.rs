@@ -3,25 +3,25 @@
 
 use std::cmp::Ordering;
 
-/// Compares runs of digits as decimal numbers, PCI addresses as hexadecimal ones and everything else as text. Equal
-/// numbers that are spelt differently (`1`, `01`) are still ordered.
+/// Compares runs of digits as decimal numbers, PCI addresses as hexadecimal numbers, and everything else as text. Equal
+/// numbers in different spelling (`1`, `01`) still have an order.
 #[must_use]
 pub fn natural(left: &str, right: &str) -> Ordering {
     Parts::of(left).cmp(Parts::of(right)).then_with(|| left.cmp(right))
 }
 
-/// Digits of a PCI domain: domains behind VMD have more than four.
+/// Number of digits of a PCI domain: domains behind VMD have more than four.
 const SHORTEST_DOMAIN: usize = 4;
 const LONGEST_DOMAIN: usize = 8;
 
-/// A part of a name. The variants are ordered as they are listed.
+/// A part of a name. The order of the variants is their sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'t> {
     /// Text whose first character sorts before all digits.
     Punctuation(&'t str),
     /// A number: count of digits, and the digits, without leading zeros.
     Number(usize, &'t str),
-    /// Domain, bus, device and function; an address without a function sorts before those with one.
+    /// Domain, bus, device and function; an address without a function sorts before addresses with one.
     Address(u32, u8, u8, Option<u8>),
     /// Any other text.
     Text(&'t str),
@@ -30,7 +30,7 @@ enum Part<'t> {
 /// The parts of a name, from left to right.
 struct Parts<'t> {
     rest: &'t str,
-    /// Whether a word or a number begins here: an address can begin nowhere else.
+    /// Whether a word or a number begins here: an address can begin only at such a border.
     is_at_border: bool,
 }
 
@@ -78,8 +78,8 @@ fn text(whole: &str) -> usize {
     whole.char_indices().find(|&(place, character)| is_end(place, character)).map_or(whole.len(), |(place, _)| place)
 }
 
-/// The PCI address at the start of the text, `0000:3b:00.0` or `0000:3b:00`, and the rest, which begins with neither
-/// letter nor digit.
+/// The PCI address at the start of the text, `0000:3b:00.0` or `0000:3b:00`, and the rest; the rest does not begin with
+/// a letter or digit.
 fn address(text: &str) -> Option<(Part<'_>, &str)> {
     let end =
         text.bytes().take(LONGEST_DOMAIN + 1).position(|byte| byte == b':').filter(|&end| end >= SHORTEST_DOMAIN)?;
@@ -133,7 +133,7 @@ mod tests {
                     .map(name);
             assert_eq!(sorted(names.each_ref().map(String::as_str)), expected.each_ref().map(String::as_str));
         }
-        // What only looks like an address is text and decimal numbers.
+        // Text that only resembles an address is compared as text and decimal numbers.
         assert_eq!(sorted(["z0000:10:00.0", "z0000:9:00.0"]), ["z0000:9:00.0", "z0000:10:00.0"]);
         assert_eq!(sorted(["0000:10:00.00", "0000:0a:00.00"]), ["0000:0a:00.00", "0000:10:00.00"]);
     }

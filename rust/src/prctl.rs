@@ -1,4 +1,4 @@
-//! What a forked child asks of the kernel about itself: <https://man7.org/linux/man-pages/man2/prctl.2.html>.
+//! Settings of a forked child for itself, by prctl: <https://man7.org/linux/man-pages/man2/prctl.2.html>.
 
 use std::ffi::CString;
 use std::io;
@@ -10,7 +10,7 @@ const LONGEST_NAME: usize = 15;
 
 /// Makes the kernel send `signal` to this process when the thread that forked it ends.
 ///
-/// The end of a parent before this call goes unnoticed: check `getppid` afterwards.
+/// If the parent ends before this call, no signal is sent: check `getppid` afterwards.
 ///
 /// # Errors
 /// `InvalidInput` if there is no such signal.
@@ -20,7 +20,7 @@ pub fn die_with_parent(signal: i32) -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
 }
 
-/// Makes this process the parent of all that its children start and leave behind, in place of process 1.
+/// Makes this process, instead of process 1, the parent of every orphan that its children leave behind.
 ///
 /// # Errors
 /// `EINVAL` if the kernel has no such setting.

@@ -1,8 +1,10 @@
-//! Which processes have a device node open, by the node's number: names differ between mount namespaces.
+//! Lists the processes that have a device node open. Nodes are compared by number, because names differ between mount
+//! namespaces.
 //!
 //! `/proc/<pid>/fd/<n>` leads to the open file itself, wherever its node is or was:
-//! <https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html>. Of a process with another user that needs
-//! `CAP_SYS_PTRACE`, and no Landlock: its `ptrace_access_check` refuses processes outside of one's own domain.
+//! <https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html>. To read it for a process of another user, the reader
+//! needs `CAP_SYS_PTRACE` and must not be in a Landlock domain: Landlock's `ptrace_access_check` refuses access to
+//! processes outside the domain.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,18 +17,18 @@ use rustix::io::Errno;
 /// Major and minor number of a node.
 pub type Number = (u32, u32);
 
-/// What was found.
+/// The result of a search for open device nodes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OpenDevices {
-    /// Process and number, each pair once, sorted.
+    /// Pairs of process and number, without duplicates, sorted.
     pub open: Vec<(u32, Number)>,
-    /// Number of processes that must not be looked into.
+    /// Number of processes that this process may not examine.
     pub refused: u32,
-    /// Number of those that were.
+    /// Number of processes that were examined.
     pub examined: u32,
 }
 
-/// The processes that have a node with one of these numbers open. A process that ends meanwhile is left out.
+/// Finds the processes that have a node with one of these numbers open. A process that ends meanwhile is left out.
 ///
 /// # Errors
 /// If `proc` cannot be listed.
@@ -67,7 +69,8 @@ fn numbers_of(proc: impl AsFd, pid: u32, wanted: &BTreeSet<Number>) -> Result<BT
                     found.insert(number);
                 }
             }
-            // A FUSE file refuses all others than its own user: it is no device. Else even the link must not be read.
+            // A FUSE file refuses other users than its own; it is no device. For any other file even the link is
+            // unreadable.
             Err(Errno::ACCESS | Errno::PERM) => {
                 if let Err(refused @ Errno::ACCESS) = rustix::fs::readlinkat(&directory, entry.file_name(), Vec::new())
                 {
@@ -80,7 +83,7 @@ fn numbers_of(proc: impl AsFd, pid: u32, wanted: &BTreeSet<Number>) -> Result<BT
     Ok(found)
 }
 
-/// No question to a server of files: one that is away would hang.
+/// Do not ask file servers: a server that is unreachable would hang the reader.
 const WITHOUT_WAITING: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! What a process gives up for good, together with every program that it starts: files, sockets, capabilities,
+//! Rights that a process gives up for good, together with every program that it starts: files, sockets, capabilities,
 //! programs.
 //!
 //! [`enter`] is for a process with one thread, right after its fork. A feature that the kernel lacks is skipped and
-//! reported; a feature that it has and refuses is an error.
+//! reported; a feature that the kernel has and refuses is an error.
 //!
 //! Landlock restricts files, TCP ports, signals and abstract sockets:
-//! <https://docs.kernel.org/userspace-api/landlock.html>. Its rules are for inodes and what is reached through them: a
+//! <https://docs.kernel.org/userspace-api/landlock.html>. Its rules apply to inodes and everything below them: a
 //! directory that is removed and created again needs a new rule. `stat`, inotify and connections to sockets with a path
 //! are not restricted.
 //!
 //! A seccomp filter restricts what Landlock does not cover:
 //! <https://docs.kernel.org/userspace-api/seccomp_filter.html>. It refuses sockets of other families (UDP, raw packets,
-//! netlink), starting programs if none may be started (also from memory, which has no path), changing modes of files,
-//! and `io_uring`, which opens files and sockets past any filter. Everything else stays allowed: a list of allowed
-//! calls would break with each new version of a library.
+//! netlink), changes of file modes, and `io_uring`, which opens files and sockets past any filter. If no program may be
+//! started, it also refuses to start programs (even from memory, which has no path). Everything else stays allowed: a
+//! list of allowed calls would break with each new version of a library.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,21 +28,21 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// What stays allowed. A path is a file, or a directory with everything below it; an absent path allows nothing.
+/// The rights that remain. A path is a file, or a directory with everything below it; an absent path allows nothing.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a right of its own")]
 pub struct Access {
-    /// May be listed and read.
+    /// Paths that may be listed and read.
     pub read: Vec<PathBuf>,
-    /// May be read; files and directories in it may be created, changed, renamed and removed.
+    /// Paths that may be read; files and directories in them may be created, changed, renamed and removed.
     pub write: Vec<PathBuf>,
     /// Directories in which sockets may be created, and any file unlinked.
     pub sockets: Vec<PathBuf>,
-    /// May be opened for writing and controlled by `ioctl`.
+    /// Devices that may be opened for writing and controlled by `ioctl`.
     pub devices: Vec<PathBuf>,
     /// Programs that may be started; if empty, no program can be started.
     pub execute: Vec<PathBuf>,
-    /// Whether modes of files may be changed.
+    /// Whether the process may change modes of files.
     pub modes: bool,
     /// Address families of sockets, as in `socket(2)`.
     pub families: Vec<i32>,
@@ -50,17 +50,17 @@ pub struct Access {
     pub listens: bool,
     /// Whether the process may connect to TCP ports.
     pub connects: bool,
-    /// Whether the process may look into others, as `ptrace(2)` defines it: Landlock forbids that altogether, so there is
-    /// none, and files, ports and signals are not restricted.
+    /// Whether the process may inspect other processes, as `ptrace(2)` defines it. Landlock always forbids that; so if
+    /// true, there is no Landlock domain, and files, ports and signals are not restricted.
     pub sees_processes: bool,
     /// Capabilities that the process keeps if it has them, by their numbers in `capabilities(7)`.
     pub capabilities: Vec<u8>,
 }
 
-/// Gives up everything but `access`. Returns what this kernel cannot enforce, for people.
+/// Gives up all rights but `access`. Returns the restrictions that this kernel cannot enforce, in words.
 ///
 /// # Errors
-/// What the kernel refuses: the message names the step.
+/// The kernel's refusal; the message names the step.
 pub fn enter(access: &Access) -> io::Result<Vec<String>> {
     rustix::thread::set_no_new_privs(true)?;
     let mut missing = if access.sees_processes { Vec::new() } else { restrict_files(access)? };
@@ -69,7 +69,7 @@ pub fn enter(access: &Access) -> io::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// What Landlock cannot enforce on this kernel. Gives nothing up.
+/// The restrictions that Landlock cannot enforce on this kernel. Changes nothing.
 #[must_use]
 pub fn missing() -> Vec<String> {
     missing_features()
@@ -86,7 +86,7 @@ fn drop_capabilities(kept: &[u8]) -> io::Result<()> {
 /// The newest version whose effects are tested; features of later versions stay allowed.
 const NEWEST: ABI = ABI::V7;
 
-/// The features of each version, for people.
+/// The restrictions that each version adds, in words.
 const FEATURES: [(ABI, &str); 5] = [
     (ABI::V1, "files (Linux 5.13)"),
     (ABI::V3, "truncation of files (Linux 6.2)"),
@@ -163,12 +163,12 @@ fn allow(
     Ok(ruleset)
 }
 
-/// `None` if the path does not exist or may not be seen: it allows nothing.
+/// Opens a path; `None` if it does not exist or is not visible, so that it allows nothing.
 fn open(path: &Path) -> Option<PathFd> {
     PathFd::new(path).ok()
 }
 
-/// The same number on all architectures, and a name in libc on some:
+/// The system call `fchmodat2`: the number is the same on all architectures, but only some have its name in libc:
 /// <https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/scripts/syscall.tbl>.
 const FCHMODAT2: i64 = 452;
 
@@ -193,8 +193,8 @@ fn restrict_system_calls(access: &Access) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// The two filters: a filter has one answer for all calls that it matches. The first answers that the address family is
-/// not supported, the second that the call is not permitted.
+/// The two filters. There are two because a filter gives the same answer for all calls that it matches: the first
+/// answers that the address family is not supported, the second that the call is not permitted.
 fn programs(access: &Access, architecture: TargetArch) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let other_families =
         access.families.iter().map(|&family| other_family(family)).collect::<Result<Vec<_>, _>>().and_then(
@@ -222,7 +222,8 @@ fn filter(
     SeccompFilter::new(by_all_numbers(calls), SeccompAction::Allow, refused, architecture)?.try_into()
 }
 
-/// Adds the x32 calls, which the filter sees as the same architecture, with a bit set in their numbers.
+/// Adds the x32 variants of the calls: they have the same architecture for the filter, and one extra bit in their
+/// numbers.
 #[cfg(target_arch = "x86_64")]
 fn by_all_numbers(calls: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
     const X32: i64 = 0x4000_0000;
@@ -235,8 +236,8 @@ fn by_all_numbers(calls: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<S
     calls
 }
 
-/// Whether the kernel lacks seccomp, or a filter that is already in force refuses the call: systemd's answers `EPERM`,
-/// container runtimes' `EPERM` or `ENOSYS`. `no_new_privs` is set, so the kernel itself has no reason for `EPERM`.
+/// Whether the kernel lacks seccomp, or an earlier filter refuses the call: systemd's filter answers `EPERM`, container
+/// runtimes' filters `EPERM` or `ENOSYS`. `no_new_privs` is set, so the kernel itself has no reason for `EPERM`.
 fn is_unavailable(error: &seccompiler::Error) -> bool {
     let seccompiler::Error::Seccomp(error) = error else { return false };
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM))

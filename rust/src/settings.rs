@@ -1,4 +1,4 @@
-//! What Python hands to the scan: the validated parts of the configuration, as JSON.
+//! The settings that Python passes to the scan: the validated parts of the configuration, as JSON.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::host::Host;
 use crate::nvml::NvmlSettings;
 use crate::vendors::table::{Options, ROWS, Surroundings};
 
-/// All settings of a scan. Python gives every one of them: its models have the defaults.
+/// All settings of a scan. Python sends every one of them: the defaults are in its models.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Whether the host is a tree of `devherd sim node`, in which plain files may stand for device nodes.
+    /// Whether the host is a tree of `devherd sim node`, where plain files may stand for device nodes.
     pub simulated_host: bool,
     /// Deadline of a probe, in seconds.
     #[serde(deserialize_with = "seconds")]
@@ -34,25 +34,25 @@ impl Settings {
     /// Settings from the JSON of `devherd.config.Config.native_json`.
     ///
     /// # Errors
-    /// The key that does not fit, and why.
+    /// Names the key that is invalid, and why.
     pub fn from_json(json: &str) -> Result<Self, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
     }
 
-    /// The host below a root.
+    /// The host whose files are below `root`.
     #[must_use]
     pub fn host(&self, root: &str) -> Host {
         if self.simulated_host { Host::simulated(root) } else { Host::new(root) }
     }
 
-    /// Whether both settings are the same for a vendor, which then keeps its state.
+    /// Whether both settings are the same for a vendor; if so, the vendor keeps its state.
     #[must_use]
     pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
         let uses_nvml = ROWS.iter().any(|row| row.name == vendor && row.uses_nvml);
         self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.surroundings() == other.surroundings())
     }
 
-    /// What vendors get besides their options.
+    /// The settings that vendors get besides their options.
     #[must_use]
     pub fn surroundings(&self) -> Surroundings {
         Surroundings { patience: self.probe_timeout, nvml: self.nvml.clone() }

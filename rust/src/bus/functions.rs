@@ -1,7 +1,8 @@
-//! The functions on the PCI bus and its slots, listed once a scan for all who look for theirs among them: a host has
-//! hundreds of functions, and most are nobody's devices.
+//! The functions on the PCI bus and its slots, listed once per scan for every vendor: a host has hundreds of functions,
+//! and most are not devices of any vendor.
 //!
-//! Driver, class and maker are read when somebody asks, once. All are variables of the kernel, so nothing here can hang.
+//! Driver, class and maker are read once, on the first request. All are variables of the kernel, so nothing here can
+//! hang.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::Directory;
 use crate::host::read_log;
 
-/// Drivers that bind to functions of one maker or kind alone, none of which is another vendor's card.
+/// Drivers that bind only to functions of one maker or kind: a function under one of them cannot be another vendor's
+/// card.
 const PARTICULAR: [&str; 14] = [
     "ahci",
     "amdgpu",
@@ -42,7 +44,7 @@ pub struct Functions {
     slots: OnceLock<BTreeMap<String, String>>,
 }
 
-/// What was read of a function; an inner `None` could not be read.
+/// Values that were read for a function; an inner `None` means that the value could not be read.
 #[derive(Debug, Default)]
 struct Read {
     driver: OnceLock<Result<String, AttributeError>>,
@@ -51,7 +53,7 @@ struct Read {
 }
 
 impl Functions {
-    /// Those that this scan has listed or now lists; `None` if there is no bus.
+    /// The functions of the current scan, listed on the first call; `None` if there is no bus.
     #[must_use]
     pub fn of(host: &Host) -> Option<Arc<Self>> {
         let list = || -> Arc<dyn Any + Send + Sync> { Arc::new(Self::list(host).map(Arc::new)) };
@@ -65,21 +67,21 @@ impl Functions {
         Some(Self { bus, by_address, slots_directory: host.sys("bus/pci/slots"), slots: OnceLock::new() })
     }
 
-    /// `/sys/bus/pci/devices`.
+    /// The directory `/sys/bus/pci/devices`.
     #[must_use]
     pub fn bus(&self) -> &Directory {
         &self.bus
     }
 
-    /// Their addresses, sorted.
+    /// The addresses of all functions, sorted.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.by_address.keys().map(String::as_str)
     }
 
-    /// The name of its driver.
+    /// The name of the function's driver.
     ///
     /// # Errors
-    /// If the link cannot be read: it is absent without a driver.
+    /// If the link cannot be read; it is absent if the function has no driver.
     pub fn driver(&self, address: &str) -> Result<String, AttributeError> {
         let read = || {
             let target = self.bus.link(&format!("{address}/driver"))?;
@@ -91,27 +93,28 @@ impl Functions {
         }
     }
 
-    /// Whether it has a driver under which it cannot be a function that `own` drivers are for.
+    /// Whether the function has a driver of another vendor, so that it cannot be a function for the `own` drivers.
     #[must_use]
     pub fn is_of_others(&self, address: &str, own: &[&str]) -> bool {
         self.driver(address)
             .is_ok_and(|driver| PARTICULAR.contains(&driver.as_str()) && !own.contains(&driver.as_str()))
     }
 
-    /// `class`: `0x030200`.
+    /// The number in `class`: `0x030200`.
     #[must_use]
     pub fn class(&self, address: &str) -> Option<u64> {
         self.number(address, "class", |function| &function.class)
     }
 
-    /// `vendor`: `0x10de`.
+    /// The number in `vendor`: `0x10de`.
     #[must_use]
     pub fn maker(&self, address: &str) -> Option<u64> {
         self.number(address, "vendor", |function| &function.maker)
     }
 
-    /// The slot of the machine that a function is in, and the file that says so: its own, or the nearest of the bridges
-    /// above it, as for a card with a switch of its own. `path` is its directory below `/sys/devices`.
+    /// The machine's slot that contains a function, and the file that names the slot. This is the function's own slot,
+    /// or the slot of the nearest bridge above it: a card may have a switch of its own. `path` is the function's
+    /// directory below `/sys/devices`.
     #[must_use]
     pub fn slot(&self, path: &Path) -> Option<(&str, PathBuf)> {
         let slots = self.slots.get_or_init(|| read_log::unrecorded(|| slots(&self.slots_directory)));
@@ -128,10 +131,10 @@ impl Functions {
     }
 }
 
-/// The names of slots, by the domain, bus and device of what is in them.
+/// The names of slots, by domain, bus and device of their content.
 ///
 /// A slot whose device is unknown to the kernel has only domain and bus (`address_read_file` in `drivers/pci/slot.c` of
-/// Linux), as several slots may have: nothing is found in it.
+/// Linux). Several slots may have the same, so no function is found in them.
 fn slots(directory: &Path) -> BTreeMap<String, String> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
     let place =
@@ -139,7 +142,7 @@ fn slots(directory: &Path) -> BTreeMap<String, String> {
     names.into_iter().filter_map(place).collect()
 }
 
-/// `0000:3b:00` of `0000:3b:00.0`.
+/// The address without its function: `0000:3b:00` of `0000:3b:00.0`.
 fn device_of(address: &str) -> Option<&str> {
     Some(address.rsplit_once('.')?.0)
 }

@@ -1,4 +1,4 @@
-//! What the buses report about their devices: PCI, USB, and the NUMA nodes behind them.
+//! Facts that the buses report about their devices: PCI, USB, and the NUMA nodes of both.
 
 pub mod functions;
 pub mod numa;

@@ -12,7 +12,7 @@ use crate::host::directory::{self, normal};
 pub struct NumaNode {
     /// The node's number.
     pub node: u32,
-    /// A `numa_node` of /sys/devices.
+    /// The `numa_node` file, below /sys/devices.
     pub source: PathBuf,
 }
 
@@ -23,11 +23,11 @@ pub struct NumaNodes(HashMap<PathBuf, Option<NumaNode>>);
 impl NumaNodes {
     /// The NUMA node of the device behind a link: an entry of /sys/dev/char, /sys/dev/block or a /sys/bus/*/devices.
     ///
-    /// The device itself rarely has one; the first directory above it with a `numa_node` counts (for USB sticks the PCI
-    /// function of their controller). `None` if there is none, or it is -1.
+    /// The device itself rarely has a `numa_node`: the first directory above that has one counts (for USB sticks, the
+    /// PCI function of their controller). `None` if there is none, or its value is -1.
     ///
     /// # Errors
-    /// If that file cannot be read or is not a number.
+    /// If the `numa_node` file cannot be read or is not a number.
     pub fn of(&mut self, host: &Host, directory: &Path, link: &str) -> Result<Option<NumaNode>, AttributeError> {
         let Ok(target) = directory::link(&directory.join(link)) else { return Ok(None) };
         self.above(&host.sys("devices"), &normal(&directory.join(target)))
@@ -50,9 +50,9 @@ impl NumaNodes {
     }
 }
 
-/// The NUMA nodes that have processors, by <https://docs.kernel.org/admin-guide/abi-stable.html> (`has_cpu`; on hosts
-/// without it, `online`); empty if neither can be read. Nodes with memory alone, of which a host may have dozens, are no
-/// place for a container.
+/// The NUMA nodes that have processors (`has_cpu`, or `online` on hosts without it), by
+/// <https://docs.kernel.org/admin-guide/abi-stable.html>; empty if neither can be read. Nodes with only memory are not
+/// suitable for a container, and a host may have dozens of them.
 #[must_use]
 pub fn processor_nodes(host: &Host) -> Vec<u32> {
     let directory = host.sys("devices/system/node");
@@ -60,7 +60,7 @@ pub fn processor_nodes(host: &Host) -> Vec<u32> {
     list("has_cpu").or_else(|| list("online")).unwrap_or_default()
 }
 
-/// The numbers of a list as the kernel writes it: `0-1,3`.
+/// The numbers of a list in the kernel's notation: `0-1,3`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for range in text.split(',') {
@@ -71,7 +71,7 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// No kernel has more: `MAX_NUMNODES` with the largest `CONFIG_NODES_SHIFT`.
+/// The most NUMA nodes of any kernel: `MAX_NUMNODES` with the largest `CONFIG_NODES_SHIFT`.
 const MOST_NODES: usize = 1024;
 
 fn numa_node(attribute: &Attribute) -> Result<Option<NumaNode>, AttributeError> {

@@ -1,7 +1,7 @@
 //! PCI functions: the function that a path belongs to, and its facts.
 //!
-//! <https://docs.kernel.org/PCI/sysfs-pci.html>. One read of the `uevent` file gives most facts; the single attributes
-//! are read only for facts that it lacks.
+//! <https://docs.kernel.org/PCI/sysfs-pci.html>. One read of the `uevent` file gives most facts; single attributes are
+//! read only for facts that the `uevent` file lacks.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use crate::host::Host;
 use crate::host::attribute::{self, Attribute, AttributeError};
 use crate::host::directory::{self, Directory};
 
-/// The directory of the PCI function that contains a sysfs path: up to the last part that is an address.
+/// The directory of the PCI function that contains a sysfs path: the path up to its last part that is an address.
 #[must_use]
 pub fn function_of(path: &Path) -> Option<&Path> {
     path.ancestors().find(|ancestor| address_of(ancestor).is_some())
 }
 
-/// `0000:3b:00.0` of `/sys/devices/…/0000:3b:00.0`.
+/// The address of a function's directory: `0000:3b:00.0` of `/sys/devices/…/0000:3b:00.0`.
 #[must_use]
 pub fn address_of(function: &Path) -> Option<&str> {
     function.file_name()?.to_str().filter(|name| is_address(name))
@@ -52,7 +52,7 @@ pub fn is_address(name: &str) -> bool {
         && [domain, bus, device, function].into_iter().all(hexadecimal)
 }
 
-/// Whether the bus, which can be read, does not have this function.
+/// Whether the function has left the bus; false if the bus cannot be read.
 #[must_use]
 pub fn has_left(host: &Host, function: &Path) -> bool {
     let Some(address) = address_of(function) else { return false };
@@ -60,14 +60,14 @@ pub fn has_left(host: &Host, function: &Path) -> bool {
     bus.link(address).is_err_and(|error| error.is_absent()) && Directory::open(function).is_err()
 }
 
-/// The directory of the function with this address; its place on the bus if it has none.
+/// The directory of the function with this address; if it has none, its path on the bus.
 #[must_use]
 pub fn at(host: &Host, address: &str) -> PathBuf {
     let bus = host.sys("bus/pci/devices");
     directory::link(&bus.join(address)).map_or_else(|_| bus.join(address), |target| host.behind_link(&bus, &target))
 }
 
-/// The driver of the function with this address, empty without one; `None` if there is no such function.
+/// The driver of the function with this address, empty if no driver is bound; `None` if there is no such function.
 #[must_use]
 pub fn driver_at(host: &Host, address: &str) -> Option<String> {
     let function = at(host, address);
@@ -89,13 +89,13 @@ fn behind_physfn(host: &Host, function: &Path, target: &Path) -> Option<PathBuf>
     address_of(&physical).is_some().then_some(physical)
 }
 
-/// The attribute, and the fact of devices, with the number of a function's virtual functions.
+/// Sysfs attribute and device fact: number of virtual functions.
 pub const VIRTUAL_FUNCTIONS: &str = "sriov_numvfs";
 
-/// The number of virtual functions that a function has now; 0 if it cannot have any.
+/// The number of virtual functions that a function has now; 0 if it does not support them.
 ///
 /// # Errors
-/// If their number cannot be read.
+/// If the number of virtual functions cannot be read.
 pub fn virtual_functions(function: &Path) -> Result<u32, AttributeError> {
     match Attribute::read(function.join(VIRTUAL_FUNCTIONS)).and_then(|count| count.decimal()) {
         Err(error) if error.is_absent() => Ok(0),
@@ -103,8 +103,8 @@ pub fn virtual_functions(function: &Path) -> Result<u32, AttributeError> {
     }
 }
 
-/// Every PCI function of the host, found by walking down the bridges: for trees whose class directories contain no
-/// links.
+/// Every PCI function of the host, found by descending through the bridges: for trees whose class directories contain
+/// no links.
 #[must_use]
 pub fn functions(host: &Host) -> Vec<PathBuf> {
     let mut functions = Vec::new();
@@ -133,12 +133,12 @@ fn directories_below(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Pat
 /// A fact and the file it was read from.
 type Fact<T> = Option<(T, PathBuf)>;
 
-/// The facts of one PCI function; `None` for facts that no file has.
+/// The facts of one PCI function; a fact is `None` if no file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Function {
-    /// `/sys/devices/…/<address>`, with the host root.
+    /// Directory `/sys/devices/…/<address>`, with the host root.
     pub path: PathBuf,
-    /// `<address>/uevent` `DRIVER`, or the link `driver`.
+    /// `DRIVER` in `<address>/uevent`, or the target of the link `driver`.
     pub driver: Fact<String>,
     /// `class`: `0x120000`.
     pub class: Fact<u32>,
@@ -153,7 +153,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Reads all facts that there are.
+    /// Reads all facts that are available.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let uevent = Uevent::read(path);
@@ -170,7 +170,7 @@ impl Function {
         }
     }
 
-    /// `0000:3b:00.0`.
+    /// The PCI address: `0000:3b:00.0`.
     #[must_use]
     pub fn address(&self) -> &str {
         address_of(&self.path).unwrap_or_default()
@@ -191,7 +191,7 @@ impl Function {
         self.attach(host, device);
         if let Some(address) = address_of(&self.path) {
             device.note("pci_address", address, host.own_path(&self.path));
-            // A virtual function is where its physical one is.
+            // A virtual function is in the slot of its physical function.
             let physical = self.physfn.as_deref().and_then(|target| behind_physfn(host, &self.path, target));
             let functions = Functions::of(host);
             let slot = functions.as_ref().and_then(|all| all.slot(physical.as_deref().unwrap_or(&self.path)));

@@ -17,7 +17,7 @@ pub struct UsbDevice {
     pub serial: Option<String>,
     /// `busnum`
     pub bus: u32,
-    /// `devnum`, a new one each time it is plugged in.
+    /// `devnum`, a new number each time the device is plugged in.
     pub number: u32,
 }
 
@@ -34,7 +34,7 @@ impl UsbDevice {
 pub struct Bus {
     /// Sorted by bus and device number.
     pub devices: Vec<UsbDevice>,
-    /// What could not be read. It affects only the device it belongs to.
+    /// The files that could not be read. An error affects only the device that the file belongs to.
     pub errors: Vec<AttributeError>,
 }
 
@@ -62,7 +62,7 @@ impl Bus {
                 Ok(device) => self.devices.push(device),
                 Err(error) => self.errors.push(error),
             },
-            // An interface has no ids, and a device may leave at any time.
+            // An interface has no ids, and a device may be unplugged at any time.
             Err(error) if error.is_absent() => {}
             Err(error) => self.errors.push(error),
         }

@@ -1,5 +1,5 @@
-//! Health reporters of devlink, in which drivers of network cards report the state of their firmware:
-//! <https://docs.kernel.org/networking/devlink/devlink-health.html>.
+//! Health reporters of devlink: drivers of network cards use them to report the state of their firmware.
+//! <https://docs.kernel.org/networking/devlink/devlink-health.html>
 //!
 //! A dump lists the state of every reporter; the kernel sends each later change to the multicast group `config`. Both
 //! cover only the network namespace that devherd runs in. On a simulated node, a file and datagrams stand in for the
@@ -22,7 +22,7 @@ use crate::fence::{Fence, Outcome};
 /// Messages read in one call.
 const MOST_MESSAGES: usize = 4096;
 
-/// The fence's key for the kernel.
+/// The fence's key for requests to the kernel.
 const KERNEL: &str = "devlink";
 
 /// The known health reporters, and the socket on which their changes arrive.
@@ -37,7 +37,7 @@ pub struct Devlink {
 }
 
 impl Devlink {
-    /// The reporters of this kernel. Asks for nothing yet; each answer has to arrive within the deadline.
+    /// The reporters of this kernel. Sends no request yet; each answer must arrive within the deadline.
     #[must_use]
     pub fn of_kernel(deadline: Duration) -> Self {
         Self::new(Kernel::Real, deadline)
@@ -53,19 +53,19 @@ impl Devlink {
         Self { kernel, fence: Fence::new(deadline), subscription: None, reporters: Reporters::new(), is_stale: true }
     }
 
-    /// The reporters as far as dumps and messages have shown them.
+    /// The reporters known from dumps and messages so far.
     #[must_use]
     pub fn reporters(&self) -> &Reporters {
         &self.reporters
     }
 
-    /// Whether the reporters are unknown until the next dump: no dump was taken, or messages were lost.
+    /// Whether the known reporters are out of date until the next dump: no dump was taken, or messages were lost.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// The socket, readable when messages wait; `None` while nothing is subscribed.
+    /// The socket, readable when a message is waiting; `None` while there is no subscription.
     #[must_use]
     pub fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.subscription.as_ref().map(|subscription| subscription.socket.as_fd())
@@ -78,10 +78,10 @@ impl Devlink {
         self.is_stale = true;
     }
 
-    /// Reads the messages since the last call, without waiting for any.
+    /// Reads the messages since the last call, without waiting for new ones.
     ///
     /// # Errors
-    /// Those of `recvfrom`.
+    /// Errors of `recvfrom`.
     pub fn receive(&mut self) -> io::Result<()> {
         let Some(Subscription { socket, family }) = &self.subscription else { return Ok(()) };
         let mut buffer = vec![0; LONGEST_DATAGRAM];
@@ -100,11 +100,11 @@ impl Devlink {
         Ok(())
     }
 
-    /// Asks for the state of every reporter, and subscribes to later changes. A kernel without devlink has no
-    /// reporters. `beat` is called every half second while the answer is awaited.
+    /// Requests the state of every reporter, and subscribes to later changes. A kernel without devlink has no
+    /// reporters. `beat` is called every half second during the wait for the answer.
     ///
     /// # Errors
-    /// The kernel's refusal, also of the subscription: some sandboxes refuse the family of sockets. `TimedOut` if the
+    /// The kernel's refusal, also of the subscription: some sandboxes refuse the address family. `TimedOut` if the
     /// kernel does not answer in time because it waits for a driver that is being loaded; the known reporters stay.
     pub fn dump(&mut self, beat: &dyn Fn()) -> io::Result<()> {
         if self.subscription.is_none() {
@@ -116,7 +116,7 @@ impl Devlink {
         self.receive()
     }
 
-    /// Asks the kernel behind the fence.
+    /// Sends a request to the kernel behind the fence.
     fn answer<R: Send + 'static>(
         &self,
         ask: impl Fn(&Kernel) -> io::Result<R> + Send + Sync + 'static,
@@ -160,11 +160,11 @@ struct Subscription {
 }
 
 impl Kernel {
-    /// Subscribes to changes; `None` if the kernel has no devlink. Waits for the kernel.
+    /// Subscribes to changes; `None` if the kernel has no devlink. Blocks until the kernel answers.
     ///
     /// # Errors
-    /// Those of `socket`, `bind` and `setsockopt`: some sandboxes refuse the family. On a simulated node, those of
-    /// [`simulated_node::listen`].
+    /// Errors of `socket`, `bind` and `setsockopt`: some sandboxes refuse the address family. On a simulated node,
+    /// errors of [`simulated_node::listen`].
     fn listen(&self) -> io::Result<Option<Subscription>> {
         if let Self::Simulated(root) = self {
             let socket = simulated_node::listen(NAME, root)?;
@@ -177,7 +177,8 @@ impl Kernel {
         Ok(Some(Subscription { socket: netlink::subscribed(group)?, family }))
     }
 
-    /// Lists all reporters; true if any may have changed meanwhile. Waits for the kernel, which may wait for a driver.
+    /// Lists all reporters; true if any may have changed meanwhile. Blocks until the kernel answers; the kernel may
+    /// wait for a driver.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -195,8 +196,8 @@ impl Kernel {
         Ok((reporters, news || !is_whole))
     }
 
-    /// Whether a message comes from the kernel, whose port is 0: a process with `CAP_NET_ADMIN` may send to a netlink
-    /// socket too, from a port of its own.
+    /// Whether a message comes from the kernel, whose port is 0. A process with `CAP_NET_ADMIN` can also send to a
+    /// netlink socket, but from another port.
     fn trusts(&self, sender: Option<&SocketAddrAny>) -> bool {
         let address = || sender.and_then(|sender| SocketAddrNetlink::try_from(sender.clone()).ok());
         matches!(self, Self::Simulated(_)) || address().is_some_and(|sender| sender.pid() == 0)
@@ -235,13 +236,13 @@ type Place = (String, String);
 pub struct State {
     /// Whether it reports an error.
     pub is_in_error: bool,
-    /// How many errors it has reported.
+    /// Total number of errors that the reporter has reported.
     pub errors: u64,
-    /// Whether its driver can recover from errors; without that, the reporter stays in error.
+    /// Whether its driver can recover from errors; otherwise the reporter stays in error.
     pub recovers: bool,
 }
 
-/// Reporters by device (`pci/0000:3b:00.0`) and name (`fw_fatal`), those of ports left out.
+/// Reporters by device (`pci/0000:3b:00.0`) and name (`fw_fatal`), without the reporters of ports.
 pub type Reporters = BTreeMap<Place, State>;
 
 /// Applies a message; true if the kernel may have reporters that no message has listed yet.

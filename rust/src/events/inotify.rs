@@ -1,4 +1,5 @@
-//! Watches on directories whose entries come and go: <https://man7.org/linux/man-pages/man7/inotify.7.html>.
+//! Watches on directories whose entries are created and removed:
+//! <https://man7.org/linux/man-pages/man7/inotify.7.html>.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,15 +11,15 @@ use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// As many changes as the kernel queues by default (`fs.inotify.max_queued_events`): a busy writer must not keep
-/// [`DirectoryWatch::drain`] from returning. The descriptor stays readable while changes are left.
+/// Most changes that one call reads, equal to the kernel's default queue (`fs.inotify.max_queued_events`): a busy
+/// writer must not keep [`DirectoryWatch::drain`] from returning. The descriptor stays readable while changes are left.
 const MOST_CHANGES: usize = 16_384;
 
 /// One inotify instance and the directories that it watches. Closed when dropped.
 #[derive(Debug)]
 pub struct DirectoryWatch {
     inotify: OwnedFd,
-    /// The paths by watch: two paths to one directory (a symlink, a bind mount) share a watch.
+    /// The watched paths by watch: two paths to one directory (a symlink, a bind mount) share a watch.
     directories: HashMap<i32, Vec<String>>,
 }
 
@@ -26,18 +27,18 @@ impl DirectoryWatch {
     /// An instance that watches nothing yet.
     ///
     /// # Errors
-    /// `EMFILE` when the user's `fs.inotify.max_user_instances` are used up.
+    /// `EMFILE` when the user has reached `fs.inotify.max_user_instances`.
     pub fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Self { inotify, directories: HashMap::new() })
     }
 
-    /// Watches one more directory. List it afterwards: earlier changes are not reported.
+    /// Watches one more directory. List the directory afterwards: earlier changes are not reported.
     ///
-    /// Adding a path again changes nothing, unless it leads to another directory now: then that one is watched instead.
+    /// Adding a path again has no effect, unless the path now leads to another directory: then the watch moves there.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR` or `EACCES` for the path; `ENOSPC` when `fs.inotify.max_user_watches` are used up.
+    /// `ENOENT`, `ENOTDIR` or `EACCES` for the path; `ENOSPC` when the user has reached `fs.inotify.max_user_watches`.
     pub fn add(&mut self, directory: &Path) -> io::Result<()> {
         // MASK_ADD keeps the mask of a watch from which `hush` has removed events.
         let watch = inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::MASK_ADD)?;
@@ -48,25 +49,26 @@ impl DirectoryWatch {
         Ok(())
     }
 
-    /// Watches a file, or a directory without its entries, which are no longer reported if they were.
+    /// Watches a file, or a directory without its entries. If the entries were watched before, they are no longer
+    /// reported.
     ///
     /// # Errors
-    /// As `add`, except that it may be a file.
+    /// As for `add`, but the path may be a file.
     pub fn add_itself(&mut self, path: &Path) -> io::Result<()> {
         let watch = inotify::add_watch(&self.inotify, path, come_and_go_itself())?;
         self.name(path, watch);
         Ok(())
     }
 
-    /// The changes since the last call as (directory, entry name), without waiting for any.
+    /// The changes since the last call as (directory, entry name), without waiting for new ones.
     ///
-    /// Reported are entries created, renamed in or away, deleted, closed after writing, or given other attributes; not
-    /// writes to device nodes, which are their normal use. An empty entry name stands for what was added itself: its
-    /// attributes changed, or it is gone and must be added again. When the kernel's queue has overflown, both are
-    /// empty: anything may have changed.
+    /// Reports entries that were created, renamed in or away, deleted, closed after writing, or changed in their
+    /// attributes. Writes to device nodes are not reported, because they are normal use. An empty entry name stands for
+    /// the added path itself: its attributes changed, or it is gone and must be added again. If the kernel's queue
+    /// overflowed, both strings are empty: anything may have changed.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Errors of `read`.
     pub fn drain(&mut self) -> io::Result<Vec<(String, String)>> {
         let mut buffer = [MaybeUninit::uninit(); 8192];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -82,7 +84,7 @@ impl DirectoryWatch {
         Ok(changes)
     }
 
-    /// Reports the events of a watch under this path.
+    /// Assigns this path to a watch: events of the watch are reported under the path.
     fn name(&mut self, path: &Path, watch: i32) {
         let name = path.to_string_lossy().into_owned();
         self.forget(&name, watch);
@@ -92,7 +94,7 @@ impl DirectoryWatch {
         }
     }
 
-    /// Removes the name from every watch but one, and ends watches that have no name left.
+    /// Removes the name from every watch except `but`, and ends watches that have no name left.
     fn forget(&mut self, name: &str, but: i32) {
         let inotify = &self.inotify;
         self.directories.retain(|&watch, names| {
@@ -128,12 +130,13 @@ fn come_and_go() -> WatchFlags {
         | come_and_go_itself()
 }
 
-/// What tells that a file is removed: its number of links is an attribute, and it lives on while a process has it open.
+/// Events that show the removal of a file. Removal changes the number of links, which is an attribute; the file itself
+/// exists as long as a process has it open.
 fn come_and_go_itself() -> WatchFlags {
     WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF
 }
 
-/// Adds an event to the changes. A write causes several events with one name, which are reported once.
+/// Adds an event to the changes. One write causes several events with the same name; they are reported once.
 fn note(
     event: &Event<'_>,
     inotify: &OwnedFd,
@@ -156,7 +159,7 @@ fn note(
         report(directory, &entry);
     }
     if event.events().contains(ReadFlags::MOVE_SELF) {
-        // The watch would follow the directory to its new place and report changes there under the old name.
+        // Otherwise the watch would follow the directory to its new place and report changes there under the old name.
         end(inotify, event.wd());
     }
     if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
@@ -169,13 +172,13 @@ fn is_device_node(path: &Path) -> bool {
     matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
 }
 
-/// Stops watching for writes: in /dev every use of /dev/null is a write, some hundred a second on a busy host.
+/// Stops watching for writes: in /dev every use of /dev/null is a write, several hundred per second on a busy host.
 fn hush(inotify: &OwnedFd, directory: &str) {
-    // A failure means that the directory has no watch any more, so that nothing is left to hush.
+    // If this fails, the directory is no longer watched, so there is nothing left to stop.
     let _ = inotify::add_watch(inotify, directory, come_and_go());
 }
 
-/// Ends a watch; success also if the kernel has ended it already, because its directory is gone.
+/// Ends a watch. Also succeeds if the kernel has already ended it because the directory is gone.
 fn end(inotify: &OwnedFd, watch: i32) {
     let _ = inotify::remove_watch(inotify, watch);
 }

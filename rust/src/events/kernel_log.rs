@@ -1,8 +1,8 @@
 //! The kernel log, read without waiting: <https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg>.
 //!
-//! The device `/dev/kmsg` returns one record a read, beginning with the oldest. A record is
+//! Each read of the device `/dev/kmsg` returns one record, beginning with the oldest. A record is
 //! `priority,sequence,microseconds,flags[,more];text`, followed by lines that begin with a space: `SUBSYSTEM=pci`, and
-//! `DEVICE=+pci:0000:3b:00.0` where the driver names its device. On a simulated node, a file and datagrams stand in for
+//! `DEVICE=+pci:0000:3b:00.0` if the driver names its device. On a simulated node, a file and datagrams stand in for
 //! the device (`simulated_node.rs`).
 
 use std::borrow::Cow;
@@ -19,24 +19,25 @@ use super::kernel_log_rules::{Match, Rules};
 use super::simulated_node::SimulatedLog;
 use crate::host::Host;
 
-/// The kernel's `CONSOLE_EXT_LOG_MAX`, the largest record in bytes. A longer one makes the read fail; the next read
-/// returns the record after it.
+/// The kernel's `CONSOLE_EXT_LOG_MAX`, the size of the largest record in bytes. A longer record makes the read fail;
+/// the next read returns the record after it.
 const LONGEST_RECORD: usize = 8192;
 
 /// Major and minor number of the log's device.
 const NUMBER: (u32, u32) = (1, 11);
 
-/// Measurements of the log clock's lag that are kept. The least of them is the best: its reader waited the least.
+/// Number of measurements of the log clock's lag that are kept. The smallest is the most accurate: its reader waited
+/// the least.
 const LAGS: usize = 16;
 
-/// A matched record, or several equal ones.
+/// A matched record, or several records with the same match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// The match, the same for all of them.
+    /// The match, the same for all records of the event.
     pub matched: Match,
     /// The newest record's text, for people.
     pub text: String,
-    /// When the newest was written, in seconds of `CLOCK_MONOTONIC`.
+    /// Time of the newest record, in seconds of `CLOCK_MONOTONIC`.
     pub monotonic: f64,
     /// The number of records.
     pub times: u64,
@@ -45,20 +46,20 @@ pub struct Event {
 /// The matches of one drain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// Events in the order of their newest record; equal matches are one event.
+    /// Events in the order of their newest record; records with equal matches are one event.
     pub events: Vec<Event>,
     /// How many records were overwritten before they were read.
     pub lost: u64,
-    /// Whether more records may wait.
+    /// Whether more records may be waiting.
     pub more: bool,
 }
 
-/// A reader's position, which is kept over its restart within a boot.
+/// A reader's position in the log. It stays valid when devherd restarts within the same boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Position {
     /// The sequence number of the first unread record.
     pub next: u64,
-    /// Seconds by which the log's clock lags behind `CLOCK_MONOTONIC`, which time servers correct.
+    /// Lag of the log's clock behind `CLOCK_MONOTONIC` in seconds; time servers correct only `CLOCK_MONOTONIC`.
     pub lag: f64,
 }
 
@@ -82,7 +83,7 @@ impl KernelLog {
     /// Opens the log at an earlier reader's position, or at its beginning.
     ///
     /// # Errors
-    /// Those of `open`: `EPERM` without the right to read it. `ENODEV` if the path is not the log.
+    /// Errors of `open`: `EPERM` without the right to read the log. `ENODEV` if the path is not the log.
     pub fn of_host(host: &Host, root: &Path, rules: Rules, after: Option<Position>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let file = rustix::fs::openat(CWD, host.dev("kmsg"), flags, Mode::empty())?;
@@ -103,17 +104,17 @@ impl KernelLog {
         Self { records, rules, next, lags, has_caught_up: false }
     }
 
-    /// The present position.
+    /// The current position.
     #[must_use]
     pub fn position(&self) -> Position {
         let least = self.lags.iter().copied().reduce(f64::min);
         Position { next: self.next.unwrap_or(0), lag: least.unwrap_or(0.0) }
     }
 
-    /// Reads at most `most` records, without waiting for any, and returns those that match a rule.
+    /// Reads at most `most` records, without waiting for new ones, and returns those that match a rule.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Errors of `read`.
     pub fn drain(&mut self, most: usize) -> io::Result<Batch> {
         let mut batch = Batch { more: true, ..Batch::default() };
         let mut buffer = [0; LONGEST_RECORD];
@@ -144,7 +145,7 @@ impl KernelLog {
         Ok(batch)
     }
 
-    /// Measures the log clock's lag: a record that arrives while the reader waits has just been written.
+    /// Measures the log clock's lag: if the reader had caught up before, the newest record has just been written.
     fn note_lag(&mut self, newest: Option<f64>, more: bool) {
         if let Some(newest) = newest.filter(|_| self.has_caught_up && !more) {
             self.lags.truncate(LAGS - 1);
@@ -163,8 +164,8 @@ impl Batch {
 }
 
 impl Records {
-    /// The length of the next record in bytes; `None` when no record waits. Overwritten and overlong records are
-    /// skipped; their sequence numbers are missing.
+    /// The length of the next record in bytes; `None` if no record is waiting. Overwritten and overlong records are
+    /// skipped; the gap in the sequence numbers shows them.
     fn next(&mut self, buffer: &mut [u8; LONGEST_RECORD]) -> io::Result<Option<usize>> {
         match self {
             Self::Device(device) => loop {
@@ -215,15 +216,15 @@ impl AsRawFd for KernelLog {
 /// The fields of a record that devherd uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The writer: 0 is the kernel, and no process can claim that number.
+    /// The writer: 0 is the kernel, and no process can use that number.
     pub facility: u32,
     /// The sequence number, one more than the previous record's.
     pub sequence: u64,
-    /// When it was written, in microseconds of the kernel's own clock, which began with the boot.
+    /// When the record was written, in microseconds of the kernel's log clock, which starts at boot.
     pub microseconds: u64,
-    /// The text as the kernel escapes it: see [`Record::text`].
+    /// The text with the kernel's escapes: see [`Record::text`].
     pub escaped: &'a [u8],
-    /// The PCI address that its driver attached to it.
+    /// The PCI address that the driver attached to the record.
     pub pci_address: Option<&'a str>,
 }
 

@@ -1,8 +1,8 @@
-//! Rules by which records of the kernel log report events of devices. A pattern is compiled when it is first needed.
+//! Rules that find events of devices in records of the kernel log. A pattern is compiled when it is first needed.
 //!
-//! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi`
-//! and `ci` (a MIG instance) name the device, or `bdf` and `link` a port of a switch that it is connected to; `xid` and
-//! `value` distinguish events of one rule.
+//! A rule is a literal that the text must contain, and a pattern with named groups. The groups `bdf` (a PCI address),
+//! `uuid`, `gi` and `ci` (a MIG instance) name the device; `bdf` and `link` name a port of a switch that the device is
+//! connected to; `xid` and `value` distinguish events of one rule.
 
 use std::io;
 use std::sync::OnceLock;
@@ -11,10 +11,10 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 
 use super::kernel_log::Record;
 
-/// Bytes that a compiled pattern and its cache may take each: the largest shipped pattern takes a tenth.
+/// Limit in bytes, for a compiled pattern and for its cache: the largest shipped pattern uses a tenth.
 const LARGEST_PATTERN: usize = 1 << 19;
 
-/// Bytes of a record's text that people are shown.
+/// Length limit for a record's text that is shown to people.
 const LONGEST_DETAIL: usize = 200;
 
 /// A rule as configured.
@@ -28,7 +28,7 @@ pub struct Row {
     pub pattern: String,
 }
 
-/// A record's match with a rule.
+/// The match of a record with a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     /// The name of the rule.
@@ -41,7 +41,7 @@ pub struct Match {
     pub gpu_instance: Option<u32>,
     /// The compute instance, if the record concerns one.
     pub compute_instance: Option<u32>,
-    /// The number of the switch's link, if the record concerns one of the switch at `pci_address`.
+    /// The number of the link, if the record concerns a link of the switch at `pci_address`.
     pub link: Option<u32>,
     /// The code of an Xid, or empty.
     pub xid: String,
@@ -53,11 +53,12 @@ pub struct Match {
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// Matches every text that contains any rule's literal, so that most records cost a single search.
+    /// Matches every text that contains the literal of any rule, so that most records cost a single search.
     any: Regex,
 }
 
-/// A rule, and its pattern once a text contains what the rule wants: on most hosts no text does.
+/// A rule and its pattern. The pattern is compiled once a text contains the rule's literal, which on most hosts never
+/// happens.
 #[derive(Debug)]
 struct Rule {
     row: Row,
@@ -65,8 +66,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// What its pattern matches in a text that the kernel has written as `escaped`. A pattern that `Rules::check` refuses
-    /// matches nothing.
+    /// The groups that the pattern matches in `text`; `escaped` is the same text in the kernel's form. A pattern that
+    /// `Rules::check` refuses matches nothing.
     fn captures<'text>(&self, escaped: &[u8], text: &'text [u8]) -> Option<Captures<'text>> {
         let wanted = self.row.contains.as_bytes();
         if !wanted.is_empty() && !escaped.windows(wanted.len()).any(|part| part == wanted) {
@@ -88,7 +89,7 @@ impl Rules {
     /// Takes rules whose patterns have been checked.
     ///
     /// # Errors
-    /// `InvalidInput` if what they want takes too much space.
+    /// `InvalidInput` if the literals take too much space.
     pub fn new(rows: Vec<Row>) -> io::Result<Self> {
         let literals: Vec<String> = rows.iter().map(|row| regex::escape(&row.contains)).collect();
         // An empty alternation would match every text; an empty class matches none.
@@ -128,7 +129,7 @@ fn compiled(name: &str, pattern: &str) -> io::Result<Regex> {
     let mut builder = RegexBuilder::new(pattern);
     builder.unicode(false).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
     builder.build().map_err(|error| {
-        let error = error.to_string(); // the message draws the pattern and ends with the error
+        let error = error.to_string(); // The message shows the pattern first and ends with the error
         let wrong = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: its pattern: {wrong}"))
     })

@@ -1,4 +1,4 @@
-//! Generic netlink: messages, families by name, and sockets, as far as [`devlink`](super::devlink) needs them.
+//! Generic netlink: messages, families by name, and sockets; only the parts that [`devlink`](super::devlink) needs.
 //!
 //! Numbers are in the host's byte order; headers and attributes begin at multiples of four bytes:
 //! <https://docs.kernel.org/userspace-api/netlink/intro.html>,
@@ -52,7 +52,7 @@ enum Part<'m> {
     Error(i32),
 }
 
-/// The messages in a datagram, without errors and ends.
+/// The messages in a datagram, without errors and ends of dumps.
 pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     parts(datagram).filter_map(|(part, _)| match part {
         Part::Message { message, .. } => Some(message),
@@ -60,7 +60,7 @@ pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The parts of a datagram, each with the flag that the dumped objects changed during the dump.
+/// The parts of a datagram. The flag of each part tells whether the dumped objects changed during the dump.
 fn parts(datagram: &[u8]) -> impl Iterator<Item = (Part<'_>, bool)> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -126,7 +126,7 @@ pub(super) fn encoded(family: u16, flags: u16, command: u8, given: &[(u16, &[u8]
     message.extend(length.to_ne_bytes());
     message.extend(family.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]); // sequence number and port: one request at a time needs neither
+    message.extend([0; 8]); // Sequence number and port: not needed, because there is one request at a time
     message.extend(payload);
     message
 }
@@ -149,8 +149,8 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Looks up a family by name; `None` if the kernel has no such family. Waits for the kernel, which may be loading
-    /// it.
+    /// Looks up a family by name; `None` if the kernel has no such family. Blocks until the kernel answers; the kernel
+    /// may be loading the family's module.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -199,11 +199,11 @@ fn group_in(bytes: &[u8]) -> Option<(String, u32)> {
 const REQUEST: u16 = 0x1;
 const DUMP: u16 = 0x300;
 
-/// The most bytes that the kernel sends in one datagram of a dump to a reader with that much room.
+/// Size in bytes of the largest datagram that the kernel sends in a dump, if the reader has that much room.
 pub(super) const LONGEST_DATAGRAM: usize = 32 << 10;
 
-/// Dumps all objects of a command; true if the answer is a consistent snapshot. Waits for the kernel, which may wait
-/// for a driver.
+/// Dumps all objects of a command; true if the answer is a consistent snapshot. Blocks until the kernel answers; the
+/// kernel may wait for a driver.
 pub(super) fn dump(family: u16, command: u8, take: &mut dyn FnMut(Message<'_>)) -> io::Result<bool> {
     ask(family, command, &[], true, take)
 }
@@ -228,7 +228,7 @@ fn ask(
             received => received?,
         };
         if !sender.is_some_and(|sender| SocketAddrNetlink::try_from(sender).is_ok_and(|sender| sender.pid() == 0)) {
-            continue; // a process with CAP_NET_ADMIN may write to the socket, too
+            continue; // A process with CAP_NET_ADMIN can write to the socket, too
         }
         for (part, is_interrupted) in parts(&buffer[..length]) {
             is_whole &= !is_interrupted;

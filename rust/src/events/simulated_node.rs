@@ -1,7 +1,7 @@
-//! The sockets on which programs listen to a simulated node, and its kernel log.
+//! Sockets on which programs receive messages from a simulated node, and a reader of the node's kernel log.
 //!
-//! Listeners are datagram sockets with abstract names, to all of which the node sends. The file `dev/kmsg` of the node
-//! holds records in the device's format, one after the other; a datagram to each listener announces new ones.
+//! Listeners are datagram sockets with abstract names; the node sends to all of them. The file `dev/kmsg` of the node
+//! holds records in the device's format, one after the other; a datagram to each listener announces new records.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,14 +11,14 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Programs that can listen to one kind of message of one simulated node at a time.
+/// Limit of programs that listen to one kind of message of one simulated node at the same time.
 const MOST_LISTENERS: u32 = 64;
 
 /// A socket that receives the messages of kind `what` from the simulated node below `root`. The node sends to every
 /// socket whose abstract name is `devherd-<what>-<device>-<inode>-<number>`, with the device and inode of `root`.
 ///
 /// # Errors
-/// Those of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
+/// Errors of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
 pub(super) fn listen(what: &str, root: &Path) -> io::Result<OwnedFd> {
     let root = rustix::fs::stat(root)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -40,24 +40,24 @@ pub(super) struct SimulatedLog {
     file: OwnedFd,
     bell: OwnedFd,
     offset: u64,
-    /// Bytes read from the file that no record has taken yet.
+    /// Bytes that were read from the file and do not belong to a returned record yet.
     ahead: VecDeque<u8>,
 }
 
 impl SimulatedLog {
-    /// A reader of the log in `file`, of the node below `root`.
+    /// A reader of the log in `file`; `root` is the root of the node.
     ///
     /// # Errors
-    /// Those of [`listen`].
+    /// Errors of [`listen`].
     pub(super) fn new(file: OwnedFd, root: &Path) -> io::Result<Self> {
         Ok(Self { file, bell: listen("kernel-log", root)?, offset: 0, ahead: VecDeque::new() })
     }
 
-    /// The length of the next record in bytes; `None` when no record waits. Overlong records are skipped, as the device
-    /// does.
+    /// The length of the next record in bytes; `None` if no record is waiting. Overlong records are skipped, as on the
+    /// real device.
     ///
     /// # Errors
-    /// Those of `recv`, `fstat` and `pread`.
+    /// Errors of `recv`, `fstat` and `pread`.
     pub(super) fn next(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             if self.ahead.is_empty() {
@@ -65,7 +65,7 @@ impl SimulatedLog {
                 self.begin_again_if_rewritten()?;
             }
             while self.length_of_first().is_none() && self.read_on(buffer)? {}
-            // Records are written whole, so that the end of the file ends a record.
+            // Writers write whole records, so the end of the file is also the end of a record.
             let length = self.length_of_first().unwrap_or(self.ahead.len());
             let fits = length <= buffer.len();
             for (place, byte) in self.ahead.drain(..length).enumerate().take(buffer.len()) {

@@ -14,9 +14,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketTy
 
 use super::simulated_node;
 
-/// One event: its variables by name, always with `ACTION` (`add`, `remove`, `bind`, `unbind`, `change`, …) and
-/// `DEVPATH` (below /sys). The kernel adds `SUBSYSTEM` and `SEQNUM`; drivers add variables of their own (`ERROR_EVENT`,
-/// `WEDGED`). `SYNTH_UUID` marks an event that a process requested by writing to a `uevent` file.
+/// One event: its variables by name. `ACTION` (`add`, `remove`, `bind`, `unbind`, `change`, …) and `DEVPATH` (below
+/// /sys) are always present. The kernel adds `SUBSYSTEM` and `SEQNUM`; drivers add variables of their own
+/// (`ERROR_EVENT`, `WEDGED`). `SYNTH_UUID` marks an event that a process requested by writing to a `uevent` file.
 pub type Uevent = BTreeMap<String, String>;
 
 /// The events of one drain.
@@ -28,13 +28,15 @@ pub struct Drained {
     pub lost: bool,
 }
 
-/// The multicast group that the kernel sends to; udevd sends its own events, which come later, to group 2.
+/// The multicast group for the kernel's events; udevd sends its own, later events to group 2.
 const KERNEL_GROUP: u32 = 1;
 
-/// Bytes: the kernel's `UEVENT_BUFFER_SIZE` is 2048 bytes of variables, after a header with a path of up to `PATH_MAX`.
+/// Size in bytes: the kernel's `UEVENT_BUFFER_SIZE` allows 2048 bytes of variables, after a header with a path of up to
+/// `PATH_MAX`.
 const LONGEST_MESSAGE: usize = 8192;
 
-/// Bytes for the events of a large card that is torn down and built up again (memory is used only while they wait).
+/// Size in bytes, enough for the events of a large card that is torn down and built up again (memory is used only while
+/// events wait).
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Messages read in one call: a storm of events must not keep [`UeventSocket::drain`] from returning.
@@ -55,11 +57,11 @@ enum Sender {
 }
 
 impl UeventSocket {
-    /// Subscribes to the kernel's events. They reach every network namespace of the initial user namespace; in a
-    /// namespace of another user namespace none arrive, which is no error.
+    /// Subscribes to the kernel's events. They reach every network namespace of the initial user namespace. In a
+    /// namespace of another user namespace no events arrive; that is no error.
     ///
     /// # Errors
-    /// Those of `socket` and `bind`: some sandboxes refuse the family.
+    /// Errors of `socket` and `bind`: some sandboxes refuse the address family.
     pub fn of_kernel() -> io::Result<Self> {
         Self::with_buffer(RECEIVE_BUFFER)
     }
@@ -68,7 +70,7 @@ impl UeventSocket {
     /// name is `devherd-uevents-<device>-<inode>-<number>`, with the device and inode of `root`.
     ///
     /// # Errors
-    /// Those of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
+    /// Errors of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
     pub fn of_simulated_node(root: &Path) -> io::Result<Self> {
         Ok(Self { socket: simulated_node::listen("uevents", root)?, sender: Sender::SimulatedNode })
     }
@@ -77,17 +79,17 @@ impl UeventSocket {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(KOBJECT_UEVENT))?;
         // Forcing the size needs CAP_NET_ADMIN. A smaller buffer only makes an overflow more likely, and overflows are
-        // noticed.
+        // detected.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, size)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, size));
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
         Ok(Self { socket, sender: Sender::Kernel })
     }
 
-    /// The events since the last call, without waiting for any.
+    /// The events since the last call, without waiting for new ones.
     ///
     /// # Errors
-    /// Those of `recvfrom`.
+    /// Errors of `recvfrom`.
     pub fn drain(&self) -> io::Result<Drained> {
         let mut buffer = [0; LONGEST_MESSAGE];
         let mut drained = Drained::default();
@@ -105,8 +107,8 @@ impl UeventSocket {
         Ok(drained)
     }
 
-    /// Whether a message comes from the kernel, whose port is 0: a process with `CAP_NET_ADMIN` may send to a netlink
-    /// socket too, from a port of its own.
+    /// Whether a message comes from the kernel, whose port is 0. A process with `CAP_NET_ADMIN` can also send to a
+    /// netlink socket, but from another port.
     fn trusts(&self, sender: Option<&SocketAddrAny>) -> bool {
         let address = || sender.and_then(|sender| SocketAddrNetlink::try_from(sender.clone()).ok());
         self.sender == Sender::SimulatedNode || address().is_some_and(|sender| sender.pid() == 0)
@@ -125,7 +127,7 @@ impl AsRawFd for UeventSocket {
     }
 }
 
-/// Parses a message; `None` if its header is not the kernel's (udevd's begins with `libudev`).
+/// Parses a message; `None` if its header is not the kernel's (udevd's header begins with `libudev`).
 fn parsed(message: &[u8]) -> Option<Uevent> {
     let mut fields = message.split(|&byte| byte == 0).map(String::from_utf8_lossy);
     let header = fields.next()?;
