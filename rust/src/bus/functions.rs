@@ -93,7 +93,7 @@ impl Functions {
         }
     }
 
-    /// Whether the function has a driver of another vendor, so that it cannot be a function for the `own` drivers.
+    /// Whether the function has a driver for other hardware, so that it cannot be a function for the `own` drivers.
     #[must_use]
     pub fn is_of_others(&self, address: &str, own: &[&str]) -> bool {
         self.driver(address)
@@ -134,7 +134,7 @@ impl Functions {
 /// The names of slots, by domain, bus and device of their content.
 ///
 /// A slot whose device is unknown to the kernel has only domain and bus (`address_read_file` in `drivers/pci/slot.c` of
-/// Linux). Several slots may have the same, so no function is found in them.
+/// Linux). Several slots may have the same ones, so no function is found in them.
 fn slots(directory: &Path) -> BTreeMap<String, String> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
     let place =

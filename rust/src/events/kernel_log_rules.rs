@@ -129,7 +129,7 @@ fn compiled(name: &str, pattern: &str) -> io::Result<Regex> {
     let mut builder = RegexBuilder::new(pattern);
     builder.unicode(false).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
     builder.build().map_err(|error| {
-        let error = error.to_string(); // The message shows the pattern first and ends with the error
+        let error = error.to_string(); // the message shows the pattern first and ends with the error
         let wrong = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: its pattern: {wrong}"))
     })

@@ -126,7 +126,7 @@ pub(super) fn encoded(family: u16, flags: u16, command: u8, given: &[(u16, &[u8]
     message.extend(length.to_ne_bytes());
     message.extend(family.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]); // Sequence number and port: not needed, because there is one request at a time
+    message.extend([0; 8]); // sequence number and port: not needed, because there is one request at a time
     message.extend(payload);
     message
 }
@@ -228,7 +228,7 @@ fn ask(
             received => received?,
         };
         if !sender.is_some_and(|sender| SocketAddrNetlink::try_from(sender).is_ok_and(|sender| sender.pid() == 0)) {
-            continue; // A process with CAP_NET_ADMIN can write to the socket, too
+            continue; // a process with CAP_NET_ADMIN can write to the socket, too
         }
         for (part, is_interrupted) in parts(&buffer[..length]) {
             is_whole &= !is_interrupted;

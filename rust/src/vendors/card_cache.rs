@@ -1,8 +1,8 @@
 //! A cache of cards without problems. Cards have thousands of attributes that never change while a driver is bound; a
 //! cached card is reused as long as the files that were read show no change.
 //!
-//! To record the state of what is read costs as much as to read it, so the first look at a card is not recorded: a host
-//! that is scanned once, or a card that is there once, pays nothing for later scans.
+//! Recording the state of the files costs as much as reading them, so the first look at a card is not recorded: a host
+//! that is scanned once, or a card that is seen once, does not pay for later scans.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use crate::host::Host;
 use crate::host::read_log::{ReadLog, recorded};
 
-/// The longest reuse. A change on the same kernel object, such as a NUMA node that the operator sets, is noticed after
-/// that time.
+/// The longest reuse of a cached answer. A change that leaves the kernel object the same, such as a NUMA node set by
+/// the operator, is noticed only after this time.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A card as it is located: what is examined as one.
+/// A located card: the unit that is examined as one.
 pub(super) trait Located: PartialEq {
-    /// Its name among the cards of its vendor.
+    /// The card's name among the cards of its vendor.
     fn key(&self) -> &str;
 }
 
-/// The cached answer of looking for cards, and of each look at a card. `L` is what was located, `C` a card of that, `T`
-/// the answer of a look.
+/// The cached answers of the search for cards and of each look at a card. `L` is the result of the search, `C` one card
+/// of it, `T` the answer of a look.
 #[derive(Debug)]
 pub(super) struct CardCache<L, C, T> {
     located: Mutex<Known<Cached<L>>>,
@@ -33,12 +33,12 @@ pub(super) struct CardCache<L, C, T> {
     forgotten: AtomicU64,
 }
 
-/// What is known of a part of the host.
+/// State of the knowledge about a part of the host.
 #[derive(Debug)]
 enum Known<A> {
-    /// Nothing: it was not looked at yet.
+    /// It was not examined yet.
     Nothing,
-    /// That it is there: from now on looks at it are recorded.
+    /// It was examined once: from now on, looks at it are recorded.
     Seen,
     /// The answer of the last look.
     Answer(Arc<A>),
@@ -51,12 +51,12 @@ struct Cached<A> {
     at: Instant,
 }
 
-/// A card that was looked at: from now on looks at it are recorded.
+/// A card that was examined once: from now on, looks at it are recorded.
 #[derive(Debug)]
 struct Examined<C, T> {
-    /// The answer of the last look. One that is equal takes its place, so that its devices stay the same objects.
+    /// The answer of the last look. An equal answer does not replace it, so that its devices stay the same objects.
     last: T,
-    /// Absent where the last look was not recorded, or may not be reused.
+    /// Absent if the last look was not recorded, or may not be reused.
     cached: Option<Arc<CachedCard<C, T>>>,
 }
 
@@ -73,7 +73,7 @@ impl<L, C, T> Default for CardCache<L, C, T> {
 }
 
 impl<L: Clone, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
-    /// What is located, from the cache or from `locate`, which says whether all of it could be read.
+    /// The located cards, from the cache or from `locate`. `locate` also returns whether it could read everything.
     pub(super) fn located(&self, host: &Host, locate: impl FnOnce() -> (L, bool)) -> L {
         let (known, is_first) = {
             let located = lock(&self.located);
@@ -95,8 +95,8 @@ impl<L: Clone, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
         answer
     }
 
-    /// The answer of a card from the cache, or from `look`, which says whether it may be kept. `is_current` looks at
-    /// contents that change although sysfs does not show it.
+    /// The answer of a card, from the cache or from `look`. `look` also returns whether the answer may be kept.
+    /// `is_current` checks contents that change although sysfs does not show it.
     pub(super) fn examined(
         &self,
         host: &Host,
@@ -129,7 +129,7 @@ impl<L: Clone, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
         answer
     }
 
-    /// Forgets all cards but these.
+    /// Forgets all cards except these.
     pub(super) fn forget_others<'c>(&self, cards: impl Iterator<Item = &'c C>)
     where
         C: 'c,

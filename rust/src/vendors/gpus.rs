@@ -1,9 +1,9 @@
-//! What the GPU vendors share: temperatures with a critical limit, the functions of one maker on the PCI bus, what the
-//! container of a virtual machine gets, and lists of product names.
+//! Code that the GPU vendors share: temperatures with a critical limit, the functions of one maker on the PCI bus, the
+//! edits for the container of a virtual machine, and lists of product names.
 //!
-//! Temperatures are those of <https://docs.kernel.org/hwmon/sysfs-interface.html>. The driver xe has limits from Linux
-//! 6.19 on, amdgpu has them for edge, junction and memory (<https://docs.kernel.org/gpu/amdgpu/thermal.html>); i915 has
-//! temperatures without limits, and none is made up for them.
+//! Temperatures follow <https://docs.kernel.org/hwmon/sysfs-interface.html>. The driver xe has limits from Linux 6.19
+//! on; amdgpu has limits for edge, junction and memory (<https://docs.kernel.org/gpu/amdgpu/thermal.html>); i915 has
+//! temperatures without limits, and devherd does not invent any.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::host::attribute::{Attribute, content};
 use crate::host::directory::{Directory, is_numbered};
 
-/// The readings below `<function>/hwmon`.
+/// The temperature readings below `<function>/hwmon`.
 pub(super) fn temperature_readings(host: &Host, function: &Path) -> Vec<Reading> {
     let Ok(hwmon) = Directory::open(function.join("hwmon")) else { return Vec::new() };
     let devices = hwmon.names().unwrap_or_default().into_iter().filter(|name| is_numbered(name, "hwmon"));
@@ -28,7 +28,7 @@ fn temperatures(host: &Host, device: &Directory) -> Vec<Reading> {
     sensors.filter_map(|sensor| below_critical(host, device, sensor)).collect()
 }
 
-/// A temperature and its critical limit, both in millidegrees Celsius. Firmware that knows no limit reports zero.
+/// A temperature and its critical limit, both in millidegrees Celsius. A zero means that the firmware knows no limit.
 fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Reading> {
     let number = |name: &str| device.attribute(name).and_then(|number: Attribute| number.decimal()).ok();
     let limit = number(&format!("{sensor}_crit")).filter(|limit| *limit > 0)?;
@@ -36,8 +36,8 @@ fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Readi
     Some(temperature::of_gpu(input, limit, number(&format!("{sensor}_crit_hyst"))))
 }
 
-/// The PCI addresses of a maker's GPUs by `vendor` and `class`, whether its `own` drivers have them or not. Virtual
-/// functions are left out: a driver that serves virtual machines binds to those and lists none.
+/// The PCI addresses of a maker's GPUs by `vendor` and `class`, with or without one of its `own` drivers. Virtual
+/// functions are left out: a driver for virtual machines binds to them and lists none.
 pub(super) fn on_pci_bus(host: &Host, maker: u64, own: &[&str], is_gpu: fn(u64) -> bool) -> Vec<String> {
     let Some(functions) = Functions::of(host) else { return Vec::new() };
     let is_virtual = |address: &str| functions.bus().link(&format!("{address}/physfn")).is_ok();
@@ -50,14 +50,14 @@ pub(super) fn on_pci_bus(host: &Host, maker: u64, own: &[&str], is_gpu: fn(u64) 
     functions.addresses().filter(is_one).map(str::to_owned).collect()
 }
 
-/// An attribute that only devices for virtual machines have.
+/// An attribute that exists only on devices for virtual machines.
 pub(super) const IOMMU_GROUP: &str = "iommu_group";
 
-/// The attribute of a mediated device: its UUID.
+/// The attribute with the UUID of a mediated device.
 pub(super) const MDEV_UUID: &str = "mdev_uuid";
 
-/// What the container of a virtual machine gets: the nodes, and the addresses or the UUID in the variable that KubeVirt
-/// reads. `None` of a device for containers.
+/// The edits for the container of a virtual machine: the nodes, and the addresses or the UUID in the variable that
+/// KubeVirt reads. `None` for a device that is meant for containers.
 pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Option<Edits> {
     device.attributes.get(IOMMU_GROUP)?;
     let by_uuid = device.text(MDEV_UUID).map(|uuid| ("MDEV_PCI_RESOURCE", uuid));
@@ -66,13 +66,13 @@ pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Optio
     Some(Edits { envs: [(name, value)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
 }
 
-/// `AMD_COM_GPU`, as KubeVirt's `ResourceNameToEnvVar` makes it, which keeps hyphens.
+/// The resource name as KubeVirt's `ResourceNameToEnvVar` writes it, with hyphens kept: `AMD_COM_GPU`.
 fn in_capitals(resource_name: &str) -> String {
     resource_name.replace(['/', '.'], "_").to_uppercase()
 }
 
-/// The first of these lists of product names that the host has, or the container where a real host has none, and its
-/// path without the host root.
+/// The first of these lists of product names that the host has, and its path without the host root. If a real host has
+/// none, the lists in devherd's own container are used.
 pub(super) fn text_of_list(host: &Host, paths: &[&str]) -> Option<(String, String)> {
     let own = paths.iter().filter(|_| host.has_kernel_sysfs()).map(|path| (PathBuf::from(path), *path));
     let places = paths.iter().map(|path| (host.absolute(path), *path)).chain(own);

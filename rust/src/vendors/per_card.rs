@@ -1,4 +1,4 @@
-//! Work on each card of a vendor, behind the fence; a card that fails keeps its last known devices.
+//! Runs work on each card of a vendor, behind the fence; a card that fails keeps its last known devices.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use crate::health::sources::scan;
 
 const OVERDUE: &str = "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
 
-/// The unit that hangs as one: the card's name in devices, and where the host shows it.
+/// The unit that hangs as one: the card's name in devices, and its path on the host.
 pub(super) type Place = (String, PathBuf);
 
-/// Does `work` on every card, and returns the results in their order. A card that hangs or panics has no result; its
+/// Runs `work` on every card, and returns the results in the same order. A card that hangs or panics has no result; its
 /// devices stay as they were last seen.
 pub(super) fn per_card<C, R>(
     vendor: &'static str,

@@ -7,22 +7,22 @@ use crate::order::natural;
 use crate::vendors::Vendor;
 use serde::Deserialize;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "simulated";
 
-/// Devices that exist only as names.
+/// Devices that exist only as names, of one resource.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulatedDevice {
     /// Full resource name.
     pub name: String,
-    /// Number of devices; their ids are `<last part of the name>-0` and on.
+    /// Number of devices; their ids are `<last part of the name>-0`, `-1` and so on.
     pub count: u32,
     /// Number of NUMA nodes that they are spread over; 0 = unknown.
     pub numa_nodes: u32,
 }
 
-/// The devices that the config's `simulated` asks for.
+/// The devices that the section `simulated` of the config requests.
 pub struct Simulated {
     resources: Vec<SimulatedDevice>,
 }

@@ -1,9 +1,9 @@
-//! One row a vendor: everything about it that is not in its own folder.
+//! One row per vendor, with everything about the vendor that is not in its own folder.
 //!
-//! The rows determine the sections of the settings, the vendors of a scan, and what Python knows of them
+//! The rows determine the sections of the settings, the vendors of a scan, and the data that Python gets
 //! (`_native.vendors()`: the sections of the configuration file, the facts that rules may match, the order of
-//! preference, the `model` label, the CDI files). `tests/vendors/test_vendor_rows.py` compares them with the pages and
-//! files that are written by hand.
+//! preference, the `model` label, the CDI files). `tests/vendors/test_vendor_rows.py` compares the rows with the pages
+//! and files that are written by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,48 +22,49 @@ use super::xilinx_fpga::{self, XilinxFpga, XilinxFpgaOptions};
 use crate::allocation::Kind;
 use crate::nvml::NvmlSettings;
 
-/// What is known of a vendor without looking at a host.
+/// Data about a vendor that is independent of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The word in `vendor` of JSON, metrics and problems: `intel-fpga`.
+    /// The value of `vendor` in JSON, metrics and problems: `intel-fpga`.
     pub name: &'static str,
     /// The plural name in text: `Intel FPGAs`.
     pub title: &'static str,
-    /// Whether its devices are PCI functions, and so have the attributes of [`FACTS`](crate::bus::pci::FACTS).
+    /// Whether its devices are PCI functions, and therefore have the attributes of [`FACTS`](crate::bus::pci::FACTS).
     pub is_pci: bool,
-    /// Their other attributes. Rules may match all of them.
+    /// The other attributes of its devices. Rules may match all of them.
     pub facts: &'static [&'static str],
-    /// The attributes for the `model` label of metrics, the best word first. `device_id` stands in for them all.
+    /// The attributes for the `model` label of metrics, the best one first. If a device has none of them, `device_id`
+    /// is used.
     pub model: &'static [&'static str],
-    /// The preference of its own plugin; rules and options override it.
+    /// The order of preference of the vendor's own plugin; rules and options override it.
     pub preferred: Kind,
-    /// The same for shared devices.
+    /// The order of preference for shared devices.
     pub preferred_shared: Kind,
     /// Where a scan finds the devices, for people.
     pub found_in: &'static str,
-    /// The PCI functions that its devices consist of once their driver is bound.
+    /// The PCI functions that its devices consist of once the driver is bound.
     pub hardware: &'static [Hardware],
-    /// Whether its devices have facts that only NVML knows.
+    /// Whether its devices have facts that come from NVML only.
     pub uses_nvml: bool,
-    /// The vendor part of its CDI names, `intel.cdi.k8s.io`, where its own plugin writes a spec file for each device.
-    /// `None` where a file holds a whole kind.
+    /// The vendor part of its CDI names, `intel.cdi.k8s.io`, if the vendor's own plugin writes one spec file per
+    /// device. `None` if one file holds a whole kind.
     pub cdi_file_a_device: Option<&'static str>,
 }
 
-/// PCI functions, by their ids and classes.
+/// PCI functions, selected by their ids and classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hardware {
-    /// `vendor`.
+    /// The PCI vendor id, `vendor`.
     pub maker: u16,
     /// First and last of each range of `device`.
     pub devices: &'static [(u16, u16)],
     /// `class` without its last two digits, the programming interface.
     pub classes: &'static [u16],
-    /// The drivers under which they are devices for containers.
+    /// The drivers under which the functions are devices for containers.
     pub drivers: &'static [&'static str],
-    /// What to load, for people.
+    /// The modules to load, in words for people.
     pub cure: &'static str,
-    /// The option that offers them to virtual machines, for people.
+    /// The option that offers the functions to virtual machines, in words for people.
     pub passed_through: Option<&'static str>,
 }
 
@@ -71,7 +72,7 @@ pub struct Hardware {
 pub const DISPLAY: u16 = 0x03;
 /// See [`DISPLAY`].
 pub const ACCELERATOR: u16 = 0x12;
-/// Class of co-processors, which QAT is one of: `PCI_CLASS_PROCESSOR_CO` in `include/linux/pci_ids.h` of Linux.
+/// Class of co-processors, to which QAT belongs: `PCI_CLASS_PROCESSOR_CO` in `include/linux/pci_ids.h` of Linux.
 pub const CO_PROCESSOR: u16 = 0x0b40;
 
 /// Every device of a maker.
@@ -83,10 +84,10 @@ const DISPLAYS: &[u16] = &[0x0300, 0x0302, 0x0380];
 /// Processing accelerators: <https://admin.pci-ids.ucw.cz/read/PD/12>.
 const ACCELERATORS: &[u16] = &[0x1200];
 
-/// What vendors receive besides their options.
+/// The settings that vendors get besides their options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// How long a scan waits for one answer.
+    /// The time that a scan waits for one answer.
     pub patience: Duration,
     /// Where NVML's facts come from.
     pub nvml: NvmlSettings,
@@ -107,8 +108,8 @@ const BLANK: Row = Row {
     cdi_file_a_device: None,
 };
 
-/// Defines [`Options`] and [`ROWS`] from each vendor's section, its options, its constructor (`None`: switched off) and
-/// its row.
+/// Defines [`Options`] and [`ROWS`]. For each vendor it takes the section, the options, the constructor (`None`:
+/// switched off) and the row.
 macro_rules! vendors {
     ($($section:ident: $options:ty => $vendor:expr, $row:expr;)*) => {
         /// The options of each vendor, by its section in the configuration file.
@@ -138,7 +139,7 @@ macro_rules! vendors {
                 vendors
             }
 
-            /// Whether both have the same options for a vendor.
+            /// Whether both have the same options for this vendor.
             #[must_use]
             pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
                 $(
@@ -215,7 +216,7 @@ vendors! {
             passed_through: Some("`vendors.amd.driver_type`"),
         }],
         preferred: Kind::Aligned,
-        // Its plugin does not share; two replicas of one device give no more than one.
+        // The plugin does not share devices; two replicas of one device give no more than one.
         preferred_shared: Kind::Distributed,
         ..BLANK
     };
@@ -243,7 +244,7 @@ vendors! {
         found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
         facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "serial", "mgmt_pf", "driver"],
         model: &["vbnv", "product_name"],
-        // Alveo shells; Xilinx' other FPGAs have drivers of their own.
+        // Alveo shells; other Xilinx FPGAs have drivers of their own.
         hardware: &[Hardware {
             maker: 0x10ee,
             devices: &[(0x5000, 0x50ff)],

@@ -1,6 +1,6 @@
-//! The devices of all GPUs' facts, their distances, and a problem for each missing fact.
+//! Turns the facts of all GPUs into devices with distances, and into a problem for each missing fact.
 //!
-//! Distances have the weights of AMD's own plugin: lower is closer.
+//! Distances use the weights of AMD's own plugin: lower is closer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
-/// The resource of every device in naming `single`, and of unpartitioned GPUs in naming `mixed`.
+/// The resource of every device with naming `single`, and of unpartitioned GPUs with naming `mixed`.
 pub(super) const GPU: &str = "amd.com/gpu";
 
-/// What all devices of a host share.
+/// Data that all devices of a host have in common.
 #[derive(Debug)]
 pub(super) struct Advertiser<'a> {
     host: &'a Host,
@@ -67,7 +67,7 @@ impl<'a> Advertiser<'a> {
         device
     }
 
-    /// The problem of a device without a render node, which cannot compute.
+    /// The problem of a device without a render node; such a device cannot compute.
     fn no_render_node(&self, device: &mut Device, part: &Part) -> Problem {
         let error = "no render node: the driver is still initialising this GPU, or has failed; see the kernel log";
         let path = self.host.own_path(part.path.join("drm"));
@@ -143,7 +143,7 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// A problem if GPUs in different modes share one name: a pod cannot choose among them.
+    /// A problem if GPUs in different modes share one resource name: a pod cannot choose among them.
     fn modes_that_differ(&self, cards: &[Facts]) -> Option<Problem> {
         let mut modes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for facts in cards {
@@ -194,7 +194,7 @@ pub(super) struct Spot {
     pub(super) numa_node: Option<u32>,
 }
 
-/// The distance of each GPU to each other, by card. A pair without a link is absent, and thus the farthest.
+/// The distance of each GPU to each other GPU, by card. A pair without a link is absent, and therefore farthest.
 fn distances(spots: &[Spot], fabric: &Fabric) -> BTreeMap<String, BTreeMap<String, u32>> {
     let from = |one: &Spot| {
         spots.iter().filter_map(|other| Some((other.card.clone(), distance(one, other, fabric)?))).collect()
@@ -206,7 +206,7 @@ fn distance(one: &Spot, other: &Spot, fabric: &Fabric) -> Option<u32> {
     let pair = (one.place.min(other.place), one.place.max(other.place));
     let link = fabric.links.get(&pair).copied();
     if one.place == other.place {
-        // Partitions of one GPU share its memory, whatever links KFD reports.
+        // Partitions of one GPU share its memory, independent of the links that KFD reports.
         return Some(weight(true, link.unwrap_or(Link::Xgmi), true));
     }
     Some(weight(false, link?, one.numa_node == other.numa_node))

@@ -22,18 +22,18 @@ pub(super) struct Facts {
     pub(super) place: Place,
     pub(super) function: Option<pci::Function>,
     pub(super) partition_mode: PartitionMode,
-    /// `product_name`, or where the board has none its name in a list, and the file.
+    /// `product_name` and its file; if the board has no name, the name in a list.
     pub(super) product_name: Option<(String, PathBuf)>,
-    /// `serial_number` of the board, as its FRU memory has it; `None` on boards without.
+    /// `serial_number` of the board, from its FRU memory; `None` if the board has none.
     pub(super) serial: Option<Attribute>,
-    /// The GPU or its partitions, the first partition first.
+    /// The GPU, or its partitions, starting with the first.
     pub(super) parts: Vec<Part>,
     /// Temperatures for the health poll.
     pub(super) readings: Vec<Reading>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// A GPU or partition, which becomes one device.
+/// A GPU or partition. It becomes one device.
 #[derive(Debug)]
 pub(super) struct Part {
     /// `0000:19:00.0` or `amdgpu_xcp_30`.
@@ -90,7 +90,7 @@ fn product_name(host: &Host, function: &pci::Function, names: &ProductNames) -> 
 
 fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems: &mut Vec<Problem>) -> Part {
     let nodes = DrmNodes::read(path).unwrap_or_else(|error| {
-        // Nodes that are absent become a problem where they are needed.
+        // Absent nodes become a problem only where they are needed.
         if !error.is_absent() {
             problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(id));
         }
@@ -103,12 +103,12 @@ fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems:
 /// The partition mode of a GPU, as its driver reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum PartitionMode {
-    /// Not partitionable, or its driver does not report both modes.
+    /// The GPU cannot be partitioned, or its driver does not report both modes.
     #[default]
     Whole,
     /// `current_compute_partition` and `current_memory_partition`, in lower case.
     Partitioned { compute: String, memory: String },
-    /// Partitionable, but its current mode is unreadable.
+    /// The GPU can be partitioned, but its current mode is unreadable.
     Unknown,
 }
 
@@ -130,7 +130,7 @@ impl PartitionMode {
         }
     }
 
-    /// The last part of the resource name in naming `mixed`: `cpx_nps4`.
+    /// The last part of the resource name with naming `mixed`: `cpx_nps4`.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Self::Partitioned { compute, memory } => Some(format!("{compute}_{memory}")),
@@ -139,8 +139,8 @@ impl PartitionMode {
     }
 }
 
-/// Whether a partition was found while its GPU was partitioned otherwise than now. Its platform device and its nodes
-/// stay for later partitions, so that they tell nothing. The first partition is the GPU's own function.
+/// Whether the GPU had another partition mode when this partition was found. The partition's platform device and nodes
+/// cannot show that, because they stay for later partitions. The first partition is the GPU's own function.
 pub(super) fn is_of_another_mode(host: &Host, device: &Device) -> bool {
     let Some(before) = device.attributes.get(COMPUTE_PARTITION).filter(|_| device.id != device.card) else {
         return false;
@@ -149,7 +149,7 @@ pub(super) fn is_of_another_mode(host: &Host, device: &Device) -> bool {
     now.is_some_and(|mode| !mode.is_empty() && mode != before.value.to_string())
 }
 
-/// A mode in lower case; `None` if the driver itself does not know it.
+/// A mode in lower case; `None` if the driver itself does not know the mode.
 fn word(text: &str) -> Option<String> {
     let word = text.to_lowercase();
     (word != "unknown").then_some(word)

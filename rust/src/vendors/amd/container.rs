@@ -1,4 +1,4 @@
-//! GPUs for containers, under amdgpu and its compute part, KFD.
+//! GPUs for containers, under amdgpu and its compute driver, KFD.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::fence::{FULL, Fence, Outcome};
 use crate::host::Host;
 use crate::vendors::per_card::per_card;
 
-/// The fence's key for the topology, which belongs to no single card.
+/// The fence's key for the topology: it belongs to no single card.
 const TOPOLOGY: &str = "amd topology";
 
 const REBUILT: &str = "KFD is building its topology anew: GPUs stay as they were until two looks see the same";
@@ -25,13 +25,14 @@ const REBUILT: &str = "KFD is building its topology anew: GPUs stay as they were
 enum Known {
     /// KFD and amdgpu are loaded.
     Here(Topology, Arc<Fabric>),
-    /// One of them is missing: its path.
+    /// One of them is missing, with its path.
     Awaited(PathBuf),
     /// They cannot be read.
     NotExamined,
 }
 
-/// Address and directory of each function that amdgpu has; `None` if that is unknown.
+/// Finds GPUs for containers. Returns address and directory of each function that amdgpu has; `None` if that is
+/// unknown.
 pub(super) fn scan(
     host: &Host,
     fence: &Fence,
@@ -90,8 +91,8 @@ fn beside_driver(host: &Host, mut topology: Topology, fabric: Arc<Fabric>, found
     Known::Here(topology, fabric)
 }
 
-/// The problem of a missing part of the driver. A host without any part is fine, unless the driver is required; a host
-/// with one part waits for the rest.
+/// The problem of a missing part of the driver. A host without any part has no problem, unless the driver is required;
+/// a host with one part waits for the rest.
 pub(super) fn awaited(host: &Host, missing: &Path, required: bool) -> Option<Problem> {
     let parts = [Mode::Container.directory(host), locate::driver_directory(host)];
     let error = "not present yet: waiting for its driver to load";

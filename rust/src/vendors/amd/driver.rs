@@ -1,4 +1,4 @@
-//! The driver of the GPUs, for containers or virtual machines, and GPUs that lost it: functions still on the bus,
+//! The driver of the GPUs, for containers or virtual machines, and GPUs that lost it: they are still on the bus, but
 //! without a driver.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::health::sources::scan;
 use crate::host::{Host, directory};
 use crate::vendors::gpus::on_pci_bus;
 
-/// The use of the GPUs, by their driver.
+/// The use of the GPUs, which depends on their driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// amdgpu.
@@ -23,10 +23,10 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// In the order in which drivers are looked for.
+    /// All modes, in the order in which their drivers are looked for.
     const ALL: [Self; 3] = [Self::Container, Self::VirtualFunctions, Self::WholeFunctions];
 
-    /// The mode of the option or, for `auto`, of the first driver that is loaded.
+    /// The mode of the option; for `auto`, the mode of the first driver that is loaded.
     pub(super) fn of(driver_type: AmdDriverType, host: &Host) -> Option<Self> {
         match driver_type {
             AmdDriverType::Container => Some(Self::Container),
@@ -34,7 +34,7 @@ impl Mode {
             AmdDriverType::PfPassthrough => Some(Self::WholeFunctions),
             AmdDriverType::Auto => {
                 let present = Self::ALL.into_iter().find(|mode| mode.directory(host).is_dir());
-                // amdgpu without KFD: containers wait for KFD.
+                // amdgpu without KFD: it will be for containers once KFD is there.
                 present.or_else(|| locate::driver_directory(host).is_dir().then_some(Self::Container))
             }
         }
@@ -52,7 +52,7 @@ impl Mode {
 
 const UNBOUND: &str = "no driver is bound to this GPU; bind amdgpu to it again";
 
-/// Functions that the driver had, until they leave the bus or another driver binds to them.
+/// Functions that the driver had earlier, kept until they leave the bus or another driver binds to them.
 #[derive(Debug, Default)]
 pub(super) struct BoundBefore(Mutex<Known>);
 
@@ -66,7 +66,7 @@ struct Known {
 }
 
 impl BoundBefore {
-    /// Updates the functions that the driver has now. The devices of functions that it lost stay, with a finding.
+    /// Updates the functions that the driver has now. Devices of functions that the driver lost stay, with a finding.
     pub(super) fn renew(&self, host: &Host, bound: Vec<(String, PathBuf)>, found: &mut Found) {
         let bound: BTreeMap<String, PathBuf> = bound.into_iter().collect();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl BoundBefore {
     }
 }
 
-/// A card that stays with a finding; without effect if no device of the card is known.
+/// Keeps the card, with a finding; has no effect if no device of the card is known.
 fn unbound(host: &Host, address: &str, function: &Path) -> NotExamined {
     let finding =
         scan::finding(scan::DRIVER_UNBOUND, host.own_path(function.join("driver")), UNBOUND).reading("absent");

@@ -1,12 +1,12 @@
 //! KFD's topology in sysfs: one node for each GPU or partition that can compute.
 //!
 //! <https://docs.kernel.org/gpu/amdgpu/index.html>; `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`. The nodes are read on
-//! each scan. Links and memory banks are many, and change only with the topology: see `links`.
+//! each scan. Links and memory banks are numerous and change only with the topology: see `links`.
 //!
-//! A topology is used once two reads agree. For each partition that comes or goes the kernel removes the nodes of all
-//! GPUs and adds them again, one after another (`kfd_topology_update_sysfs`), without an event. A read in between sees
-//! half of the nodes, or an incomplete one, and partitions whose node is missing look like spare ones. The generation
-//! is not enough: it rises before nodes are removed, and after they are added.
+//! A topology is used once two reads agree. For each partition that is added or removed, the kernel removes the nodes
+//! of all GPUs and adds them again, one after another (`kfd_topology_update_sysfs`), without an event. A read in
+//! between sees half of the nodes, or an incomplete node, and partitions whose node is missing look like spare ones.
+//! The generation alone cannot show that: it rises before nodes are removed, and after they are added.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,8 +26,8 @@ use crate::host::directory::Directory;
 const NOT_ALLOWED: &str =
     "the kernel shows a GPU only to those who may use its device nodes: run the scanner as a privileged container";
 
-/// The identity of a topology: its generation and, of each node (also of processors), the render node's minor number
-/// and the place, if it has them.
+/// The identity of a topology: its generation and, for each node (including nodes of processors), the render node's
+/// minor number and the place, if the node has them.
 pub(super) type Shape = (Option<String>, BTreeMap<u32, Option<(u32, Place)>>);
 
 /// KFD's nodes.
@@ -63,7 +63,7 @@ pub(super) fn nodes_directory(host: &Host) -> PathBuf {
 }
 
 impl Topology {
-    /// Reads all nodes; an unreadable one is a problem and does not affect the others.
+    /// Reads all nodes; an unreadable node becomes a problem and does not affect the others.
     ///
     /// # Errors
     /// When the nodes cannot be listed.
@@ -80,7 +80,7 @@ impl Topology {
             let path = directory.path().join(format!("{number}"));
             match Properties::read(&path.join("properties")) {
                 Ok(properties) => topology.add(number, Node::of(number, path, properties)),
-                // It vanished meanwhile.
+                // The node vanished meanwhile.
                 Err(error) if error.is_absent() => {}
                 Err(error) => {
                     topology.add(number, None);
@@ -91,7 +91,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The node with this render node.
+    /// The node of the GPU or partition with this render node.
     pub(super) fn node(&self, render_minor: u32) -> Option<&Node> {
         self.nodes.iter().find(|node| node.render_minor == render_minor)
     }
@@ -108,15 +108,15 @@ impl Topology {
             Cause::System(Errno::PERM) => Problem::new(VENDOR, path, NOT_ALLOWED),
             _ => Problem::new(VENDOR, path, &error.cause),
         };
-        // A refusal is the same for every node: report it once.
+        // A refusal is usually the same for every node: report it once.
         if self.problems.iter().all(|other| other.error != problem.error) {
             self.problems.push(problem);
         }
     }
 }
 
-/// The slot of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own. Unreadable ones are left
-/// out: the kernel hides a GPU whose render node the device cgroup denies.
+/// The slot of each GPU, `0000:0c:00`, by KFD's id of the GPU; partitions have ids of their own. Unreadable nodes are
+/// left out: the kernel hides a GPU if the device cgroup denies access to its render node.
 #[must_use]
 pub fn slots(host: &Host) -> BTreeMap<u32, String> {
     let nodes = Topology::read(host).map(|topology| topology.nodes).unwrap_or_default();
@@ -128,7 +128,8 @@ pub fn slots(host: &Host) -> BTreeMap<u32, String> {
 }
 
 impl Node {
-    /// `None` for a node of processors. Old kernels write no `domain`: all GPUs are in domain 0 then.
+    /// Parses a node; `None` for a node of processors. Old kernels write no `domain`, and then all GPUs are in domain
+    /// 0.
     fn of(number: u32, path: PathBuf, properties: Properties) -> Option<Self> {
         let render_minor = properties.number("drm_render_minor")?.try_into().ok().filter(|&minor| minor > 0)?;
         let location = properties.number("location_id").unwrap_or_default();
@@ -137,7 +138,8 @@ impl Node {
     }
 }
 
-/// The partition number in a `location_id`: in the top four bits or in those of the function, depending on the driver.
+/// The partition number in a `location_id`. Depending on the driver, it is in the top four bits or in the bits of the
+/// function.
 fn partition(location: u64) -> u64 {
     match location >> 28 & 0xf {
         0 => location & 7,
@@ -153,11 +155,11 @@ pub(super) struct StableTree {
 }
 
 impl StableTree {
-    /// Reads the topology and the links of its GPUs; `None` if it differs from the last read. The first call reads
-    /// twice.
+    /// Reads the topology and the links of its GPUs; `None` if the topology differs from the last read. The first call
+    /// reads the topology twice.
     ///
     /// # Errors
-    /// When the nodes cannot be listed. The next call counts as a first one then.
+    /// When the nodes cannot be listed. The next call then counts as the first.
     pub(super) fn look(&self, host: &Host) -> Result<Option<(Topology, Arc<Fabric>)>, AttributeError> {
         let Some(topology) = self.twice_the_same(|| Topology::read(host))? else { return Ok(None) };
         let fabric = self.fabric.of(&topology);
@@ -165,7 +167,7 @@ impl StableTree {
     }
 
     fn twice_the_same<E>(&self, read: impl Fn() -> Result<Topology, E>) -> Result<Option<Topology>, E> {
-        // Taken out: a read that hangs must not hold the lock.
+        // The value is taken out, because a read that hangs must not hold the lock.
         let last = self.replace(None);
         let last = last.map_or_else(|| Ok(read()?.shape), Ok)?;
         let topology = read()?;
@@ -197,7 +199,7 @@ impl Properties {
     }
 }
 
-/// The value of the first line with this key, compared whole.
+/// The value of the first line whose key is exactly `key`.
 fn number_in(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| {
         let (name, value) = line.split_once(char::is_whitespace)?;
@@ -206,8 +208,8 @@ fn number_in(text: &str, key: &str) -> Option<u64> {
     value.trim().parse().ok()
 }
 
-/// The place of a GPU: domain, bus and device of its PCI address. The function is left out: partitions use its bits for
-/// their own number.
+/// The place of a GPU: domain, bus and device of its PCI address. The function is left out, because partitions use its
+/// bits for their own number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     domain: u64,
@@ -216,13 +218,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// From KFD's `domain` and `location_id`: bus, then five bits of device, then three of function.
+    /// The place in KFD's `domain` and `location_id`: bus, then five bits of device, then three of function.
     #[expect(clippy::cast_possible_truncation, reason = "the bits that are meant")]
     pub(super) fn of_location(domain: u64, location: u64) -> Self {
         Self { domain, bus: (location >> 8) as u8, device: (location >> 3) as u8 & 0x1f }
     }
 
-    /// From `0000:19:00.0`; domains behind VMD have more than four digits.
+    /// The place in an address, `0000:19:00.0`; domains behind VMD have more than four digits.
     pub(super) fn of_address(address: &str) -> Option<Self> {
         let parts = pci::is_address(address).then(|| address.split([':', '.']).collect::<Vec<_>>())?;
         let [domain, bus, device, _] = parts[..] else { return None };
@@ -234,7 +236,7 @@ impl Place {
     }
 }
 
-/// The address of the first function.
+/// Writes the address of the first function.
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:04x}:{:02x}:{:02x}.0", self.domain, self.bus, self.device)

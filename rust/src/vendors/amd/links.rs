@@ -1,7 +1,7 @@
-//! Links between GPUs, and the memory of each: read again only when KFD has a new topology.
+//! Links between GPUs, and the memory of each GPU: read again only if KFD has a new topology.
 //!
-//! All partitions of one GPU have the same links to another GPU, so that only the first of each is read: 504 files in
-//! place of 3906 for eight GPUs of eight partitions.
+//! All partitions of one GPU have the same links to another GPU, so only the links of the first partition are read: 504
+//! files instead of 3906 for eight GPUs of eight partitions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +22,10 @@ pub(super) enum Link {
     Other,
 }
 
-/// Two GPUs, the lower place first; for partitions of one GPU, the same place twice.
+/// Two GPUs, the lower place first; two partitions of one GPU have the same place twice.
 pub(super) type Pair = (Place, Place);
 
-/// The facts that last until the topology changes.
+/// Facts that stay the same until the topology changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fabric {
     pub(super) links: BTreeMap<Pair, Link>,
@@ -40,10 +40,10 @@ pub(super) struct KnownFabric {
 }
 
 impl KnownFabric {
-    /// The fabric of this topology, read if it is another than the last.
+    /// The fabric of this topology, read only if the topology differs from the last one.
     pub(super) fn of(&self, topology: &Topology) -> Arc<Fabric> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a generation a change of links goes unnoticed.
+        // Without a generation, a change of links would go unnoticed.
         let is_same = |other: &Shape| other.0.is_some() && *other == topology.shape;
         if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| is_same(other)) {
             return Arc::clone(fabric);
@@ -68,7 +68,7 @@ impl Fabric {
             closest(records, &places)
         };
         let mut links = read("io_links");
-        // The direct way between two GPUs, if there is one.
+        // The direct links between two GPUs, if there are any.
         links.extend(read("p2p_links"));
         Self { links, memory: nodes.iter().filter_map(|node| Some((node.number, memory(node)?))).collect() }
     }
@@ -77,7 +77,7 @@ impl Fabric {
 /// A link's record: from node, to node, kind.
 type Record = (u32, u32, Link);
 
-/// The best link of each pair. Links to processors lead to no place.
+/// The best link of each pair. Links to processors are ignored, because processors have no place.
 fn closest(records: impl Iterator<Item = Record>, places: &BTreeMap<u32, Place>) -> BTreeMap<Pair, Link> {
     let mut links = BTreeMap::new();
     for (from, to, link) in records {

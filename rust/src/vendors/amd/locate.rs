@@ -1,5 +1,5 @@
-//! The GPUs of a host: functions of the driver, and the platform devices of their further partitions. With their DRM
-//! nodes: <https://docs.kernel.org/gpu/drm-uapi.html#render-nodes>.
+//! Finds the GPUs of a host: functions of the driver, and the platform devices of their further partitions, with their
+//! DRM nodes: <https://docs.kernel.org/gpu/drm-uapi.html#render-nodes>.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::{self, Directory};
 
-/// A GPU, which is read as one and hangs as one.
+/// A GPU. It is read as one and hangs as one.
 #[derive(Debug)]
 pub(super) struct Card {
     /// Its PCI address.
     pub(super) key: String,
     pub(super) place: Place,
-    /// Directory of its PCI function, which stands for its first partition; `None` where only partitions are visible.
+    /// Directory of the PCI function, which is also the first partition; `None` if only other partitions are visible.
     pub(super) function: Option<PathBuf>,
-    /// Its further partitions.
+    /// The partitions after the first.
     pub(super) partitions: Vec<Partition>,
 }
 
@@ -36,7 +36,8 @@ pub(super) struct Partition {
     pub(super) node: Node,
 }
 
-/// A link to `/sys/bus/pci/drivers/amdgpu`, which lists the driver's functions, and `bind`, `new_id`, … beside them.
+/// A link to `/sys/bus/pci/drivers/amdgpu`. That directory lists the driver's functions, and also has `bind`, `new_id`,
+/// ….
 pub(super) fn driver_directory(host: &Host) -> PathBuf {
     host.sys("module/amdgpu/drivers/pci:amdgpu")
 }
@@ -46,7 +47,7 @@ fn platform_directory(host: &Host) -> PathBuf {
     host.sys("devices/platform")
 }
 
-/// Every GPU. Errors, and cards that cannot be examined, are added to `found`.
+/// Every GPU of the host. Errors, and cards that cannot be examined, are added to `found`.
 pub(super) fn cards(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Card> {
     let mut cards = BTreeMap::new();
     for (key, path) in functions(host, &driver_directory(host), found) {
@@ -70,7 +71,7 @@ pub(super) fn cards(host: &Host, topology: &Topology, found: &mut Found) -> Vec<
     cards.into_values().flatten().collect()
 }
 
-/// Address and directory of each PCI function in the directory of a driver.
+/// Address and directory of each PCI function in a driver's directory.
 pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(String, PathBuf)> {
     let names = match Directory::open(driver).and_then(|open| open.names()) {
         Ok(names) => names,
@@ -84,7 +85,7 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
     for address in names.into_iter().filter(|name| pci::is_address(name)) {
         match function(host, &driver, &address) {
             Ok(path) => functions.push((address, path)),
-            // It vanished meanwhile.
+            // The function vanished meanwhile.
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(&address));
@@ -95,8 +96,8 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
     functions
 }
 
-/// The target of a driver's directory: below /sys/module it is a link itself, and links in it are relative to its
-/// target.
+/// The target of a driver's directory. Below /sys/module this directory is itself a link, and links in it are relative
+/// to the target.
 fn real_directory(host: &Host, directory: &Path) -> PathBuf {
     let parent = directory.parent().unwrap_or(directory);
     match directory::link(directory) {
@@ -108,13 +109,13 @@ fn real_directory(host: &Host, directory: &Path) -> PathBuf {
 fn function(host: &Host, driver: &Path, address: &str) -> Result<PathBuf, AttributeError> {
     match directory::link(&driver.join(address)) {
         Ok(target) => Ok(host.behind_link(driver, &target)),
-        // A tree written by hand may have a plain directory.
+        // A tree written by hand may have a plain directory instead of a link.
         Err(error) if error.cause == Cause::System(Errno::INVAL) => Ok(driver.join(address)),
         Err(error) => Err(error),
     }
 }
 
-/// Partitions that KFD lists. The driver makes spare platform devices, whose render nodes are in no topology.
+/// The partitions that KFD lists. The driver also makes spare platform devices; their render nodes are in no topology.
 fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partition> {
     let platform = platform_directory(host);
     let names = match Directory::open(&platform).and_then(|open| open.names()) {
@@ -131,7 +132,7 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
         match DrmNodes::read(&path) {
             Ok(nodes) => match nodes.render.and_then(|minor| topology.node(minor)) {
                 Some(node) => partitions.push(Partition { name, path, nodes, node: node.clone() }),
-                // It may be a spare one: its last known state stays.
+                // It may be a spare partition: its last known state stays.
                 None if topology.incomplete => keep(name, found),
                 None => {}
             },
@@ -145,7 +146,7 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
     partitions
 }
 
-/// `amdgpu_xcp_30` of the out-of-tree driver, `amdgpu_xcp.30` of the kernel's.
+/// Whether a name is a partition: `amdgpu_xcp_30` with the out-of-tree driver, `amdgpu_xcp.30` with the kernel's.
 fn is_partition(name: &str) -> bool {
     let digits = name.strip_prefix("amdgpu_xcp").and_then(|rest| rest.strip_prefix(['_', '.'])).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -162,7 +163,7 @@ fn keep(name: String, found: &mut Found) {
     found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
 }
 
-/// `DRM_MAJOR`. The number in a node's name is its minor number, for primary and render nodes alike.
+/// `DRM_MAJOR`. The number in a node's name is its minor number, both for primary and for render nodes.
 pub(super) const MAJOR: u32 = 226;
 
 /// The numbers in `card1` and `renderD128`.
@@ -178,7 +179,7 @@ impl DrmNodes {
         Directory::open(device.join("drm")).and_then(|open| open.names()).map(|names| Self::among(&names))
     }
 
-    /// The numbers of the names that match as a whole: connectors (`card1-DP-1`) and `controlD64` do not.
+    /// The numbers of the names that match as a whole: connectors (`card1-DP-1`) and `controlD64` do not match.
     fn among(names: &[String]) -> Self {
         let number = |prefix: &str| names.iter().find_map(|name| decimal(name.strip_prefix(prefix)?));
         Self { card: number("card"), render: number("renderD") }

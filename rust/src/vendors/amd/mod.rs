@@ -1,7 +1,7 @@
-//! AMD GPUs, under amdgpu for containers, under gim or vfio-pci for virtual machines.
+//! AMD GPUs: under amdgpu for containers, under gim or vfio-pci for virtual machines.
 //!
-//! Every scan looks for the driver, so that one that loads late is found. A card is one whole GPU: its PCI function,
-//! which stands for its first partition, and the platform devices of its further partitions.
+//! Every scan looks for the driver, so a driver that loads late is found. A card is one whole GPU: its PCI function,
+//! which is also its first partition, and the platform devices of its further partitions.
 //!
 //! ```text
 //! driver       the use of the GPUs, and GPUs that lost their driver
@@ -43,7 +43,7 @@ use kfd_topology::StableTree;
 pub use kfd_topology::slots;
 use product_names::ProductNames;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "amd";
 /// AMD's PCI vendor id.
 const AMD: u16 = 0x1002;
@@ -116,7 +116,8 @@ impl Vendor for Amd {
     }
 }
 
-/// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
+/// Whether a class is a GPU, by the base classes of the PCI code and ID assignment specification: display controllers,
+/// processing accelerators.
 fn is_gpu_class(class: u64) -> bool {
     matches!(class >> 16, 0x03 | 0x12)
 }
@@ -127,11 +128,11 @@ fn is_gpu_class(class: u64) -> bool {
 pub struct AmdOptions {
     /// Whether to look for AMD GPUs.
     pub enabled: bool,
-    /// Whether the driver must be there: a missing part is then a problem.
+    /// Whether the driver must be present: if so, a missing part is a problem.
     pub required: bool,
     /// The resource names of partitions.
     pub naming: AmdNaming,
-    /// Containers, or virtual machines.
+    /// Whether GPUs are for containers or for virtual machines.
     pub driver_type: AmdDriverType,
 }
 
@@ -149,7 +150,7 @@ pub enum AmdNaming {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmdDriverType {
-    /// The first that is loaded of amdgpu, gim and vfio-pci.
+    /// The first loaded driver of amdgpu, gim and vfio-pci.
     Auto,
     /// amdgpu, for containers.
     Container,
@@ -159,7 +160,7 @@ pub enum AmdDriverType {
     PfPassthrough,
 }
 
-/// The device's nodes; the container of a virtual machine gets more.
+/// The device's nodes; for the container of a virtual machine also variables.
 fn container_edits(device: &Device, way: Way, resource_name: &str) -> Edits {
     let edits = gpus::for_virtual_machine(device, resource_name);
     edits.unwrap_or_else(|| Edits::of_nodes(&device.paths, "rw")).given(way, || cdi_name(device))

@@ -14,7 +14,8 @@ use crate::vendors::gpus::IOMMU_GROUP;
 
 const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
-/// A physical function, and those of its functions that virtual machines get: itself, or its virtual ones.
+/// A physical function, and the functions of it that virtual machines get: the function itself, or its virtual
+/// functions.
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) key: String,
@@ -22,7 +23,7 @@ pub(super) struct Card {
     given: Vec<PathBuf>,
 }
 
-/// A function that can be handed out: a GPU, or another function of a GPU's group.
+/// A function that can be given to a virtual machine: a GPU, or another function of a GPU's group.
 #[derive(Debug)]
 pub(super) struct Given {
     card: String,
@@ -32,7 +33,7 @@ pub(super) struct Given {
     group: String,
 }
 
-/// The GPUs of the mode's driver.
+/// The GPUs under the driver of this mode.
 pub(super) fn cards(host: &Host, mode: Mode, found: &mut Found) -> Vec<Card> {
     let functions = locate::functions(host, &mode.directory(host), found);
     let mut cards = Vec::new();
@@ -59,8 +60,8 @@ fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, Attri
     Ok(links.map(|target| host.behind_link(physical, &target)).collect())
 }
 
-/// The functions of a card that can be handed out. The driver may also be bound to functions of other makers, and to
-/// the sound function of a GPU.
+/// The functions of a card that can be given to a virtual machine. The driver may also be bound to functions of other
+/// makers, and to the sound function of a GPU.
 pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
     let (mut given, mut problems) = (Vec::new(), Vec::new());
     for path in &card.given {
@@ -93,7 +94,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// One device for each IOMMU group with a GPU: a group is only handed out whole, with the sound function of its GPU.
+/// One device for each IOMMU group with a GPU: a group can only be given as a whole, including the sound function of
+/// its GPU.
 pub(super) fn devices(host: &Host, given: Vec<Given>, mode: Mode, naming: AmdNaming) -> Vec<Device> {
     let mut groups: BTreeMap<String, Vec<Given>> = BTreeMap::new();
     for one in given {

@@ -1,5 +1,5 @@
-//! The marketing names of GPUs whose board has none in its memory: by device and revision, from the list of libdrm, which
-//! AMD's node labeller also reads.
+//! Marketing names of GPUs whose board has no name in its memory. They come from the list of libdrm, by device and
+//! revision, as in AMD's node labeller.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +9,17 @@ use crate::host::Host;
 use crate::host::attribute::Attribute;
 use crate::vendors::gpus;
 
-/// Where distributions and AMD's packages have the list.
+/// Paths of the list in distributions and in AMD's packages.
 const LISTS: [&str; 2] = ["/usr/share/libdrm/amdgpu.ids", "/opt/amdgpu/share/libdrm/amdgpu.ids"];
 
 type Names = HashMap<(u16, u8), String>;
 
-/// The list, read once, when the first GPU without a name is met.
+/// The list, read once, when the scan meets the first GPU without a name.
 #[derive(Debug, Default)]
 pub(super) struct ProductNames(Mutex<Option<(Names, String)>>);
 
 impl ProductNames {
-    /// The name of a GPU, and the list that has it, without the host root.
+    /// The name of a GPU, and the path of the list that contains it, without the host root.
     pub(super) fn of(&self, host: &Host, function: &Function) -> Option<(String, String)> {
         let device = function.id.as_ref().map(|((_, device), _)| *device)?;
         let revision = Attribute::read(function.path.join("revision")).ok()?.hexadecimal().ok()?;
@@ -32,7 +32,7 @@ impl ProductNames {
     }
 }
 
-/// Lines of `device, revision, name`, in hexadecimal.
+/// Parses lines of `device, revision, name`, with hexadecimal numbers.
 fn names_in(list: &str) -> Names {
     let named = |line: &str| {
         let mut parts = line.splitn(3, ',').map(str::trim);

@@ -1,8 +1,8 @@
-//! Finds the paths of the host that match a pattern, by the rules of Go's `filepath.Glob`, which generic-device-plugin
-//! uses.
+//! Finds the paths of the host that match a pattern, by the rules of Go's `filepath.Glob`, as generic-device-plugin
+//! does.
 //!
-//! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character
-//! as it is, and a pattern without any of these is a path, spelt as given.
+//! No crate has these rules: `**` is the same as `*`, `^` negates a class, a backslash makes the next character
+//! literal, and a pattern without any of these is a plain path, taken literally.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub(super) struct Matches {
 pub(super) struct Match {
     /// The path on the host.
     pub path: String,
-    /// The path for this process: links on the way are followed, but not the last one.
+    /// The path in this process: links on the way are followed, but not the last one.
     pub place: PathBuf,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
                 *path = format!("{path}/{part}");
             }
             if parts.peek().is_none() {
-                // A wildcard's matches were listed; a plain part behind it may not exist.
+                // The wildcard's matches exist; a plain part behind them may not.
                 for path in paths.drain(..) {
                     matches.add_if_there(host, path);
                 }
@@ -68,7 +68,7 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     Ok(matches)
 }
 
-/// Adds the matches of a pattern to the fingerprint, for patterns with wildcards in their last part only.
+/// Adds the matches of a pattern to the fingerprint; only for patterns with no wildcard before their last part.
 ///
 /// # Errors
 /// When the pattern needs a full scan.
@@ -94,7 +94,7 @@ pub(super) fn fingerprint(
 }
 
 impl Matches {
-    /// The entries of all these directories that match one part of a pattern.
+    /// The entries of all these directories that match one part of the pattern.
     fn below(&mut self, host: &Host, directories: &[String], tokens: &[Token]) -> Vec<Match> {
         let mut found = Vec::new();
         for directory in directories {
@@ -113,7 +113,7 @@ impl Matches {
         found
     }
 
-    /// Adds the path if something exists there, even a dangling link.
+    /// Adds the path if anything exists there, even a dangling link.
     fn add_if_there(&mut self, host: &Host, path: String) {
         let place = followed_to_last(host, Path::new(&path));
         match rustix::fs::lstat(&place).map_err(Cause::System) {
@@ -128,14 +128,14 @@ fn has_meta(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
-/// A part of a pattern, for one character or more.
+/// A part of a pattern, which matches one or more characters.
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
-    /// This character.
+    /// This character itself.
     One(char),
-    /// `?`
+    /// `?`: any one character.
     Any,
-    /// `*`, any number of characters.
+    /// `*`: any number of characters.
     Many,
     /// `[a-z]`, or `[^a-z]` when negated.
     Class { negated: bool, ranges: Vec<(char, char)> },
@@ -172,7 +172,7 @@ fn parse(part: &str) -> Result<Vec<Token>, &'static str> {
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// Parses a class behind its opening bracket, including the closing one.
+/// Parses a class from behind its opening bracket to its closing bracket.
 fn parse_class(characters: &mut Characters<'_>) -> Result<Token, &'static str> {
     let negated = characters.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -195,8 +195,8 @@ fn class_member(characters: &mut Characters<'_>) -> Result<char, &'static str> {
     }
 }
 
-/// Whether a name matches. On a mismatch only the last `*` takes one character more, so that the time is bounded by the
-/// product of both lengths.
+/// Whether a name matches. After a mismatch, only the last `*` is extended by one character, so the time is bounded by
+/// the product of both lengths.
 fn fits(tokens: &[Token], name: &str) -> bool {
     let (mut token, mut rest) = (0, name.chars());
     let mut last_star = None;

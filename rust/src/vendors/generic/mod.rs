@@ -1,5 +1,5 @@
-//! Devices that the config names by path or USB id, as generic-device-plugin does: with its configuration keys, and
-//! with its ids, so that pods keep their devices when a node moves from it to devherd.
+//! Devices that the config lists by path or USB id, as in generic-device-plugin. The configuration keys and ids are the
+//! same, so that pods keep their devices when a node moves from generic-device-plugin to devherd.
 
 mod glob;
 mod paths;
@@ -27,10 +27,10 @@ use crate::host::fingerprint::Fingerprint;
 use crate::host::mounts::Mounts;
 use crate::order::natural;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "generic";
 
-/// The devices that the config's `generic` asks for.
+/// The devices that the section `generic` of the config requests.
 #[derive(Debug)]
 pub struct Generic {
     groups: Vec<Arc<Group>>,
@@ -40,25 +40,25 @@ pub struct Generic {
 #[derive(Debug)]
 struct Group {
     resource_name: String,
-    /// Its index among the groups of its resource.
+    /// The group's index among the groups of its resource.
     index: usize,
     /// Resource and index: the unit that is examined as one.
     card: String,
     options: GenericGroup,
-    /// The devices by path of the last look.
+    /// The devices of the last look, by path.
     last: Mutex<paths::Known>,
 }
 
-/// The result of one fenced look.
+/// The result of one look, which runs behind the fence.
 #[derive(Debug, Default)]
 struct Seen {
     devices: Vec<Arc<Device>>,
     problems: Vec<Problem>,
     /// Requests that nothing on the host matches: resource name, and a pattern or USB id.
     unmatched: Vec<(String, String)>,
-    /// Whether something could not be examined now that another look may examine: missing devices may exist.
+    /// Whether another look may examine something that this one could not: missing devices may exist.
     is_partial: bool,
-    /// The NUMA nodes that are read already.
+    /// The NUMA nodes that were read so far.
     numa_nodes: NumaNodes,
 }
 
@@ -202,7 +202,7 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
     seen
 }
 
-/// Adds the result of a look to `found`; returns the requests that nothing matched.
+/// Adds the result of a look to `found`; returns the requests without a match.
 fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
     found.devices.extend(seen.devices);
     found.problems.extend(seen.problems);
@@ -212,7 +212,8 @@ fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String,
     seen.unmatched
 }
 
-/// A problem for each resource that has no device because nothing matches: it would be invisible otherwise.
+/// A problem for each resource without a device: nothing on the host matches it, and without the problem nobody would
+/// notice.
 fn without_devices(unmatched: Vec<(String, String)>, devices: &[Arc<Device>]) -> Vec<Problem> {
     let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (resource_name, what) in unmatched {
@@ -247,8 +248,9 @@ fn place<'a>(host: &Host, device: &mut Device, numa_nodes: impl Iterator<Item = 
     device.numa_nodes.dedup();
 }
 
-/// Keeps each id in a resource for the first device that has it: the id is derived from the paths alone, and the kubelet
-/// must not see one twice. Two resources may have the same paths, for example while a cluster changes a resource's name.
+/// Keeps each id of a resource for the first device that has it: an id is derived from the paths alone, and the kubelet
+/// must not see the same id twice. Two resources may have the same paths, for example while a cluster changes a
+/// resource's name.
 fn drop_collisions(devices: &mut Vec<Arc<Device>>) -> Vec<Problem> {
     let mut owners: HashMap<_, &str> = HashMap::with_capacity(devices.len());
     let mut problems: Vec<Problem> = Vec::new();
@@ -304,24 +306,25 @@ pub struct GenericGroup {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct GenericPath {
-    /// Glob on host paths.
+    /// Glob pattern for host paths.
     pub path: String,
-    /// Path in the container; a trailing slash appends the host path's base name; empty = the host path.
+    /// Path in the container. If it ends with a slash, the host path's base name is appended. If empty, the host path
+    /// is used.
     pub mount_path: String,
-    /// Device node or bind mount.
+    /// Whether the container gets a device node or a bind mount.
     #[serde(rename = "type")]
     pub kind: GenericKind,
     /// Permissions of a device node.
     pub permissions: String,
     /// Whether a mount is read-only.
     pub read_only: bool,
-    /// How often each match may be used inside the group.
+    /// How often each match may be used within the group.
     pub limit: u32,
-    /// Whether the group exists without this member if nothing matches it.
+    /// Whether the group still exists if nothing matches this member.
     pub optional: bool,
 }
 
-/// How a path reaches the container.
+/// How the container gets a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum GenericKind {
     /// As a device node.
@@ -330,7 +333,7 @@ pub enum GenericKind {
     Mount,
 }
 
-/// A member by USB id, four hexadecimal digits each.
+/// A member by USB id; both ids have four hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenericUsb {
@@ -338,12 +341,12 @@ pub struct GenericUsb {
     pub vendor: String,
     /// `idProduct`.
     pub product: String,
-    /// `serial`; any if absent or empty.
+    /// `serial`; any serial matches if absent or empty.
     pub serial: Option<String>,
 }
 
-/// The edits of a device: its members under the paths and with the permissions of its group. USB devices have only the
-/// group's index: generic-device-plugin gives all of them `rw` and their own path.
+/// The edits of a device: its members, with the paths and permissions of its group. USB devices get their own path with
+/// `rw`, as in generic-device-plugin.
 fn container_edits(device: &Device, group: &GenericGroup) -> Edits {
     let mut edits = Edits::default();
     let mut members = group.paths.iter();
@@ -381,7 +384,7 @@ fn container_path(mount_path: &str, host_path: &str) -> String {
 
 /// The id of one instance of a group: SHA-1 of its number and the host paths of its members, in order.
 ///
-/// The parts are joined without a separator, so that different paths can share an id (`/a`, `/b` and `/a/b`).
+/// The parts are joined without a separator, so different paths can have the same id (`/a`, `/b` and `/a/b`).
 fn id_of(instance: u32, paths: &[&str]) -> String {
     let mut hash = Sha1::new_with_prefix(instance.to_string());
     for path in paths {

@@ -1,4 +1,4 @@
-//! Groups of members by path: one device for each set of matches, with as many shares as the group's count.
+//! Groups with members by path: one device for each set of matches, with as many shares as the group's count.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ struct Member<'a> {
 /// A matching path of the host.
 struct Match {
     path: String,
-    /// Whether it must be a device node, and no file, directory or socket.
+    /// Whether the path must be a device node, and not a file, directory or socket.
     is_node: bool,
     near: Option<NumaNode>,
 }
 
-/// The devices of a look, by the paths of their members: a device of which nothing has changed is the same object.
+/// The devices of a look, by the paths of their members: an unchanged device stays the same object.
 pub(super) type Known = HashMap<String, Arc<Device>>;
 
 /// Adds the devices of a group.
@@ -66,7 +66,7 @@ fn lock(last: &Mutex<Known>) -> MutexGuard<'_, Known> {
     last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a device of this group is made of these members as they are now.
+/// Whether the device still consists of these members, unchanged.
 fn is_of(host: &Host, device: &Device, chosen: &[(&GenericPath, &Match)]) -> bool {
     let is_same = |path: &HostPath, (options, found): (&GenericPath, &Match)| {
         path.path == found.path && path.role == options.path && path.is_node == found.is_node
@@ -78,15 +78,15 @@ fn is_of(host: &Host, device: &Device, chosen: &[(&GenericPath, &Match)]) -> boo
         && (&device.numa_nodes, &device.numa_source) == (&near.numa_nodes, &near.numa_source)
 }
 
-/// The directory in which matches come and go: the last one before the first wildcard.
+/// The directory in which matches are created and removed: the last directory before the first wildcard.
 pub(super) fn watched_directory(host: &Host, options: &GenericPath) -> PathBuf {
     let plain = options.path.split(['*', '?', '[', '\\']).next().unwrap_or_default();
     let directory = plain.rsplit_once('/').map_or("/", |(directory, _)| directory);
     followed(host, &Path::new("/").join(directory))
 }
 
-/// The number of sets for members with these numbers of matches and limits: as many as the member with the most matches
-/// has, unless another member, with each match used up to its limit, yields fewer.
+/// The number of sets, given the number of matches and the limit of each member. It is the largest number of matches of
+/// any member, or less if another member yields fewer sets with each match used up to its limit.
 fn sets(members: impl Iterator<Item = (usize, u32)> + Clone) -> usize {
     let most = members.clone().map(|(matches, _)| matches).max();
     let fewest = members.map(|(matches, limit)| matches.saturating_mul(limit as usize)).min();
@@ -105,7 +105,7 @@ fn find(host: &Host, options: &GenericPath, seen: &mut Seen) -> Vec<Match> {
     found.paths.into_iter().map(|found| examine(host, options.kind, found, seen)).collect()
 }
 
-/// Whether another look may succeed. Forbidden paths stay forbidden, and the other matches are complete then.
+/// Whether another look may succeed. Forbidden paths stay forbidden; in that case the other matches are complete.
 fn is_passing(cause: &Cause) -> bool {
     !matches!(cause, Cause::System(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NAMETOOLONG))
 }
@@ -113,7 +113,7 @@ fn is_passing(cause: &Cause) -> bool {
 /// Examines a matching path.
 fn examine(host: &Host, kind: GenericKind, found: glob::Match, seen: &mut Seen) -> Match {
     let glob::Match { path, place } = found;
-    // Most nodes are no links, and need only this system call.
+    // Most nodes are not links, and need only this system call.
     let found = match rustix::fs::lstat(&place) {
         Ok(found) if !FileType::from_raw_mode(found.st_mode).is_symlink() => Ok(found),
         _ => rustix::fs::stat(followed(host, Path::new(&path))),
@@ -130,13 +130,13 @@ fn examine(host: &Host, kind: GenericKind, found: glob::Match, seen: &mut Seen) 
 /// The kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathKind {
-    /// A device node, or on a simulated host a file that stands for one.
+    /// A device node, or a file that stands for one on a simulated host.
     Node,
-    /// Anything else that a container may get.
+    /// Any other object that a container may get.
     Path,
-    /// Anything that cannot be used as a device node.
+    /// An object that cannot be used as a device node.
     NoNode,
-    /// Nothing: a link that leads nowhere.
+    /// A link without an existing target.
     Missing,
 }
 

@@ -1,5 +1,5 @@
-//! Groups of members by USB id: all matching USB devices of all entries are one device, or each is its own; with as
-//! many shares as the group's count.
+//! Groups with members by USB id: either all matching USB devices of all entries form one device, or each is a device
+//! of its own. A device has as many shares as the group's count.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,9 @@ use crate::bus::usb::UsbDevice;
 use crate::device::{Device, HostPath};
 use crate::host::Host;
 
-/// Adds the devices of a group. USB devices are ordered by entry, then by bus and number: ids are those of
-/// generic-device-plugin wherever its own order is defined. A USB device that two entries match counts twice there.
+/// Adds the devices of a group. USB devices are ordered by entry, then by bus and number: ids are the same as in
+/// generic-device-plugin wherever its own order is defined. In that plugin, a USB device that matches two entries
+/// counts twice.
 pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut Seen) {
     let entries = group.options.usb.iter();
     let members: Vec<&UsbDevice> =
@@ -42,7 +43,7 @@ fn add_device(host: &Host, group: &Group, members: &[&UsbDevice], seen: &mut See
     seen.devices.extend((group.options.count > 0).then(|| Arc::new(device)));
 }
 
-/// Each USB device once, at its first place.
+/// Each USB device once, at the position where it occurs first.
 fn distinct<'s>(sticks: &[&'s UsbDevice]) -> Vec<&'s UsbDevice> {
     let mut distinct: Vec<&UsbDevice> = Vec::new();
     for stick in sticks {
@@ -53,7 +54,8 @@ fn distinct<'s>(sticks: &[&'s UsbDevice]) -> Vec<&'s UsbDevice> {
     distinct
 }
 
-/// The directories of USB nodes: entries come and go there also where the kernel's events do not arrive.
+/// The directories of USB nodes. They are watched because entries change there even if the kernel's events do not
+/// arrive.
 pub(super) fn watched_directories(host: &Host) -> impl Iterator<Item = PathBuf> {
     let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
     buses.into_iter().map(|bus| host.absolute(bus.path))
