@@ -42,7 +42,7 @@ class MoodyKubelet(EmbeddedKubelet):
         self.mood = Mood()
 
     def _serve_registration(self, server):
-        with patch.object(manager, "Registration", partial(MoodyRegistration, self.mood)):
+        with patch.object(manager, "RegistrationService", partial(MoodyRegistration, self.mood)):
             super()._serve_registration(server)
 
     async def let_go(self, resource):

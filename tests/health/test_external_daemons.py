@@ -229,10 +229,10 @@ def test_a_wish_to_end_is_not_lost_while_a_program_is_started(tmp_path):
     code = """
         import os, signal, sys
         from devherd import signals
-        from devherd.sources.program import RunningProgram, Stderr
+        from devherd.sources.program import ProgramStderr, RunningProgram
         signals.remember()
         os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
-        RunningProgram(["/bin/true"], Stderr())
+        RunningProgram(["/bin/true"], ProgramStderr())
         sys.exit(33 if signals.is_to_end() else 1)
         """
     done = subprocess.run(
