@@ -30,25 +30,25 @@ Name = tuple[str, str]
 """Resource name and device id. A device with replicas counts once: one line is enough."""
 
 SETTLED_SECONDS = 5.0
-"""A source that has looked for this long again is logged as well: one that fails again at once is not, each time."""
+"""The recovery of a source is logged after this time: a source that soon fails again is not logged each time."""
 
 
 APPLICATION_SECONDS = 60.0
 """An application that fails in a loop is logged once in this time."""
 _PROCESS = re.compile(r"\): \d+, pid=(?P<pid>\d+), name=(?P<name>.*?), (?P<what>.*)")
-"""As the driver prints it: kernel_rc.c of open-gpu-kernel-modules 595.45.04. Of an unknown process it prints no pid."""
+"""The process in an Xid record: kernel_rc.c of open-gpu-kernel-modules 595.45.04. An unknown process has no pid."""
 
 
 _FOLLOWS = "caused by previous Xid"
-"""In the record of a channel that went down with another: the other Xid says why."""
+"""Marks the record of a channel that failed because of another one: the other Xid has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedApplication:
-    """A process of an application, and what the driver says of it."""
+    """A process that has caused an Xid, and the driver's description of the error."""
 
     pid: str
-    """Of the host."""
+    """Process id on the host."""
     name: str
     what: str
 
@@ -71,7 +71,7 @@ class ChangeLog:
         problems: Iterable[spool_pb2.Problem],
         sources: Iterable[health_pb2.SourceState] = (),
     ) -> None:
-        """An earlier scanner has logged what is published, and which problems and sources there are at the start."""
+        """`published`, `problems`, `sources`: the state at the start, which an earlier scanner has logged already."""
         self._history = history
         published = list(published)
         self._verdicts = {
@@ -80,7 +80,7 @@ class ChangeLog:
             for device in offer.devices
             if device.reasons or device.warnings
         }
-        """The verdicts that are logged, but those on devices that are fine, with the keys of the devices."""
+        """The logged verdicts that have reasons or warnings, with the keys of their devices."""
         self._sizes = {offer.name: size_of(offer) for offer in published}
         self._problems = list(problems)
         self._troubles = _troubles_of(sources)
@@ -104,7 +104,7 @@ class ChangeLog:
     ) -> None:
         """Log what these offers change. Without `is_complete`, some devices still wait for their move.
 
-        `held_against` returns the evidence for a device's verdict; `recover_after`: as of the policy.
+        `held_against` returns the evidence for a device's verdict; `recover_after`: as in `Policy`.
         """
         offers = list(offers)
         before, self._verdicts = self._verdicts, {}
@@ -128,11 +128,11 @@ class ChangeLog:
                 self._log_reload(_changes(before_that, self._sizes))
 
     def reloaded(self, source: str) -> None:
-        """Another configuration is in force; its changes are logged with the next complete publication."""
+        """Note that another configuration is in force; its changes are logged with the next complete publication."""
         self._reloaded = source
 
     def printed(self, xids: Iterable[PrintedXid], names: Mapping[DeviceKey, Iterable[tuple[str, str]]]) -> None:
-        """Log the Xids that an application has caused, each minute once for a process; `names`: of each device."""
+        """Log the Xids that applications have caused, at most once a minute per process; `names`: of each device."""
         now = time.monotonic()
         self._printed_at = {one: at for one, at in self._printed_at.items() if now - at < APPLICATION_SECONDS}
         for xid in xids:
@@ -155,7 +155,7 @@ class ChangeLog:
         self._history.note("application", text, resource_name=resource_name, device_id=device_id, details=details)
 
     def lost(self, news: Iterable[News]) -> None:
-        """Log what has become of lost devices: not listed any more, back, or not missed any more."""
+        """Log the changes of lost devices: not listed any more, back, or not missed any more."""
         for one in news:
             device, text, is_over = one.device, one.text, one.is_over
             name = f"{device.resource_name} {device.device}"
@@ -173,7 +173,7 @@ class ChangeLog:
             )
 
     def found_problems(self, problems: Iterable[spool_pb2.Problem]) -> None:
-        """Log the problems that are new, and those that are solved."""
+        """Log new problems and solved problems."""
         before, self._problems = self._problems, list(problems)
         for problem in self._problems:
             if problem not in before:
@@ -188,7 +188,7 @@ class ChangeLog:
             self._log_problem(logging.INFO, notice, notice.error)
 
     def found_sources(self, sources: Iterable[health_pb2.SourceState], monotonic: float) -> None:
-        """Log the health sources that cannot check or report wrongly since now, and those that do no longer."""
+        """Log health sources that now fail or report wrongly, and sources that have recovered."""
         sources = list(sources)
         troubles, asked = _troubles_of(sources), {source.source for source in sources}
         for trouble in troubles:
@@ -273,17 +273,17 @@ def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str
 
 
 def _is_process(source: str) -> bool:
-    """True for a source that is a process of its own, while it is asked."""
+    """True for a source that runs as a separate process: it is listed only while it is asked."""
     return source.startswith(EXTERNAL_PREFIX) or source in {*MONITORS, NVML, AMD_KFD}
 
 
 _PLACE = {"pci_address": "PCI address", "slot": "slot", "serial": "serial"}
-"""The facts by which somebody finds a device, and the words for them."""
+"""The facts that tell where a device is, and their names in messages."""
 _NUMBER = re.compile(r"[-+.,:/ 0-9]+|0x[0-9a-fA-F]+")
 
 
 def _words_of(finding: "Finding") -> str:
-    """What was seen: file and value, with the words of the driver where the value is only a number."""
+    """The evidence: file and value, with the driver's description if the value is only a number."""
     if finding.reason == EXTERNAL:
         return f"{finding.source}: {_in_its_words(finding)}"
     if finding.source == CORDON:
@@ -294,12 +294,12 @@ def _words_of(finding: "Finding") -> str:
 
 
 def _in_its_words(finding: "Finding") -> str:
-    """What an operator's program or a vendor's monitor says of a device; its short word may be all."""
+    """The report of an operator's program or a vendor's monitor: value and detail, each text once."""
     return finding.detail if finding.value in finding.detail else f"{finding.value}: {finding.detail}"
 
 
 def _named(made: Made) -> Iterator[tuple[Name, DeviceKey]]:
-    """The devices with verdicts of an offer."""
+    """Name and key of each device of an offer that has a verdict."""
     for key in made.verdicts:
         yield (made.name, key[2]), key
 

@@ -1,4 +1,4 @@
-"""The native scanner for a configuration, its results as spool messages, and the time on the clocks of health."""
+"""The native scanner and poller for a configuration, and their results as spool messages."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def native_poller(config: ResolvedConfig, scanner: Scanner) -> Poller:
 
 
 def settled_looks(poller: Poller) -> list[Look]:
-    """The looks at all devices; if one is unsure, those of a second poll after SECOND_LOOK_SECONDS."""
+    """Poll all devices; if a look is unsure, poll again after SECOND_LOOK_SECONDS and return the second result."""
     looks = poller.poll()
     if any(look.is_unsure for look in looks):
         time.sleep(SECOND_LOOK_SECONDS)
@@ -77,12 +77,12 @@ def problem_messages(scan: Scan, config: ResolvedConfig, known: Iterable[Entry])
 
 
 def notice_messages(scan: Scan, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
-    """The hardware that is not offered, which may be as intended, as spool messages."""
+    """Notes on hardware that is not offered, possibly on purpose, as spool messages."""
     return _messages(_strange(scan.not_offered, known))
 
 
 def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Problem]:
-    """Those that are about no function of a known device."""
+    """The problems that do not concern a PCI function of a known device."""
     problems = list(of_functions)
     if not problems:
         return []
@@ -118,7 +118,7 @@ def log_scan(scan: Scan) -> None:
 
 
 def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
-    """A function that returns the container edits of a device, with those that its vendor's devices share."""
+    """A function that returns the container edits of a device, including the edits that its vendor's devices share."""
     return functools.partial(edits_for, native, platforms)
 
 

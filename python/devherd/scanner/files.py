@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 KEEP_COUNTERS_SECONDS = 1.0
 """Least time between two writes of the counters."""
 KEEP_DURATIONS_SECONDS = 10.0
-"""The same while nothing but durations has been observed."""
+"""As KEEP_COUNTERS_SECONDS, if only durations have changed."""
 
 
 class ScannerFiles:
-    """Makes an observer of what an earlier scanner has left, and writes what it knows and the offers that follow.
+    """Creates the observer from the files of an earlier scanner, and writes its state and the resulting offers.
 
-    Counts and logs what they change.
+    Also counts and logs the changes.
     """
 
     def __init__(self, config: ResolvedConfig, settings: Settings, beat: Callable[[], object] | None = None) -> None:
@@ -55,13 +55,13 @@ class ScannerFiles:
         """The scan after which the lost devices were written last."""
         self._present_file = PresentFile(settings.present_file, boot_id(str(config.host_root)), this_machine)
         self._present_for: object = None
-        """What the devices for the next boot were when they were written last."""
+        """The input from which the devices for the next boot were last written."""
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
         self._publisher = Publisher(settings.offers_file, settings.resources_directory, acknowledgements)
         published = self._publisher.published
         self._offered = OfferedIds(published)
         self._published_for: object = None
-        """What the offers were made of when all of them were written; None while one is not."""
+        """The input of the last completely written offers; None while an offer is not written."""
         self._offer_problems: list[spool_pb2.Problem] = []
         self._device_info = DeviceInfo()
         self._requests = SourceRequests(settings)
@@ -72,7 +72,7 @@ class ScannerFiles:
         self._summary_for: object = None
         """The scan that the summary is about."""
         self._is_summary_new = True
-        """Whether it may differ from its file."""
+        """Whether the summary may differ from its file."""
         self._counts: list[health_pb2.Count] | None = None
         """Counts that are not written yet; None if there are none."""
         self._counters_kept_at = 0.0
@@ -116,7 +116,7 @@ class ScannerFiles:
     def publish(self, *, looks: bool = True) -> bool:
         """Bring the files up to date; False if it must be called again because a device waits for its move.
 
-        `looks`: look whether others have changed or removed its files, and how much room there is.
+        `looks`: also check whether others have changed or removed the files, and how much space is left.
 
         A directory that cannot be written (disk full) is logged and tried again with the next publication.
         """
@@ -140,7 +140,7 @@ class ScannerFiles:
     def _publish(self, *, looks: bool) -> None:
         observer = self.observer
         self._write_lost()
-        # First: a scanner that is killed between the two must not forget a device that is offered.
+        # Before the offers: a scanner that is killed in between must not forget an offered device.
         if observer.inventory.version != self._devices_version:
             self._devices_file.write(observer.inventory)
             self._devices_version = observer.inventory.version
@@ -240,7 +240,7 @@ class ScannerFiles:
             self._is_summary_new = False
 
     def _write_counts(self) -> None:
-        """Write the numbers that the poller's sources have read and that are no findings."""
+        """Write the counts of the poller's sources: numbers that are not findings."""
         rows = self.observer.poller.new_counts()
         if rows is not None:
             self._counts = [
@@ -279,7 +279,7 @@ class OfferedIds:
     """The ids under which devices are offered, and which of them are Unhealthy."""
 
     def __init__(self, published: Iterable[spool_pb2.Offer]) -> None:
-        """`published`: by an earlier scanner."""
+        """`published`: the offers that an earlier scanner wrote."""
         found = [((offer.name, device_id), device) for offer in published for device_id, device in spool.listed(offer)]
         self.keys = {name: key_of(device) for name, device in found}
         """The key of each device, by resource name and each of its ids."""
@@ -306,9 +306,9 @@ def _ids_of(offers: Iterable[Made], *, of_unhealthy: bool = False) -> Iterator[t
 
 
 class ConfigWarnings:
-    """Writes the configuration's warnings after each scan, and logs those that two in a row have found.
+    """Writes the configuration's warnings after each scan, and logs a warning once two scans in a row have raised it.
 
-    Devices may be found one after another: the first scan may warn of what the next one finds.
+    Devices may appear one after another: the first scan may miss a device that the next one finds.
     """
 
     def __init__(self, file: Path) -> None:

@@ -22,9 +22,9 @@ UNKNOWN_SECONDS = 30.0
 
 
 class GoneDevices:
-    """What becomes of the devices that are gone.
+    """Tracks the devices that are gone: which pods hold them, and which of them are lost.
 
-    `holders` is the file of process `holders`, which runs while a device is gone. `findings` is the directory with the
+    `holders`: the file of process `holders`, which runs while a device is gone. `findings`: the directory with the
     orders of `devherd forget`.
     """
 
@@ -40,9 +40,9 @@ class GoneDevices:
     ) -> None:
         self.lost = lost
         self.misses_any = bool(lost)
-        """Whether a device is missed or awaited, as of the last scan."""
+        """Whether any device was lost, forgotten or awaited at the last scan."""
         self.news: list[News] = []
-        """What has become of lost devices since somebody took this."""
+        """Changes of lost devices that no caller has taken yet."""
         self._inventory, self._policy, self._offering = inventory, policy, offering
         self._findings = findings
         self._holders = holders
@@ -51,14 +51,14 @@ class GoneDevices:
 
     @property
     def needs_holders(self) -> bool:
-        """Whether process `holders` has to say which pods hold devices."""
+        """Whether process `holders` must report which pods hold devices: a device is gone."""
         return self._inventory.has_gone and self._holders is not None
 
     def held(self, clock: float, forget_after: float) -> dict[DeviceKey, list[str]]:
-        """The devices that were gone before a scan at `clock` and that pods hold, as far as is known, with these pods.
+        """The gone devices that pods hold, with these pods, as far as is known before a scan at `clock`.
 
-        Before the first answer, for UNKNOWN_SECONDS at most after a device was to be forgotten, each may be held; as
-        long as it cannot be read for lack of descriptors, too.
+        Until `holders` has answered, each gone device counts as held, for at most UNKNOWN_SECONDS longer than
+        `forget_after`. If the answer cannot be read for lack of descriptors, each gone device counts as held.
         """
         if self._holders is None or not self._inventory.has_gone:
             return {}
@@ -80,7 +80,7 @@ class GoneDevices:
         return held
 
     def take_orders(self) -> None:
-        """Forget the lost devices that an operator does not miss."""
+        """Apply the operator's orders: forget these lost devices."""
         if self.lost and self._findings is not None:
             with contextlib.suppress(OSError):  # no descriptor is left: the next scan reads it
                 self.lost.forget(spool.read_or_empty(orders_file(self._findings), health_pb2.Forget).orders)
@@ -95,9 +95,9 @@ class GoneDevices:
         dropped: Collection[str],
         held: Mapping[DeviceKey, Sequence[str]],
     ) -> None:
-        """Apply a scan of monotonic second `clock` that the inventory and the policy have.
+        """Apply a scan at monotonic second `clock`, after the inventory and the policy have applied it.
 
-        `dropped`: the vendors whose options have changed since the scan before. `held`: as of the method.
+        `dropped`: the vendors whose options have changed since the previous scan. `held`: the result of method `held`.
         """
         self._began = clock if self._began is None else self._began
         if not (self.lost or self._inventory.has_gone):
@@ -110,7 +110,7 @@ class GoneDevices:
         self.misses_any = bool(self.lost)
 
     def _vanished(self, clock: float, now: Now, held: Mapping[DeviceKey, Sequence[str]]) -> Iterator[Vanished]:
-        """The devices that are listed, gone, and Unhealthy for that."""
+        """The devices that are listed, gone, and Unhealthy because they are gone."""
         verdicts = self._policy.verdicts()
         for offer in self._offering.without_health().offers.offers:
             for entry in (one.entry for one in offer.devices):

@@ -42,7 +42,7 @@ class Readable(Protocol):
 
 @dataclass(slots=True)
 class HostChanges:
-    """What happened on the host during a wait; true if there was anything."""
+    """Changes on the host during a wait; true if there is a reason to look."""
 
     events: list[dict[str, str]] = field(default_factory=list)
     """Relevant uevents, oldest first."""
@@ -51,9 +51,9 @@ class HostChanges:
     lost: bool = False
     """Events were lost: anything may have changed."""
     named: Sequence[str] = ()
-    """Paths without the host root: PCI functions in sysfs that the kernel log names, nodes."""
+    """Further paths to look at, without the host root: device nodes, and PCI functions that the kernel log names."""
     wakes: bool = False
-    """The wait has ended for something that is no change of the host: a signal, a file, the kernel log, devlink."""
+    """The wait ended for another reason than a change of the host: a signal, a file, the kernel log, devlink."""
 
     def __bool__(self) -> bool:
         """Whether there is a reason to look."""
@@ -61,7 +61,7 @@ class HostChanges:
 
     @property
     def places(self) -> Sequence[str]:
-        """The sysfs paths of the uevents and those that are named, sorted."""
+        """The sysfs paths of the uevents, and the paths in `named`, sorted."""
         return sorted({*(f"/sys{event['DEVPATH']}" for event in self.events), *self.named})
 
     @property
@@ -138,15 +138,15 @@ class HostEvents:
 
     @property
     def are_reported(self) -> bool:
-        """Whether the kernel reports what happens to devices and in the watched directories.
+        """Whether the kernel reports all device events and all changes in the watched directories.
 
-        A simulated node reports what its own tools do, and nothing of what is done to its files by hand.
+        False for a simulated node: it reports changes by its own tools, but not changes made to its files by hand.
         """
         return self._is_of_kernel and self._uevents is not None and self._watch is not None and not self._unwatchable
 
     @property
     def has_uevents(self) -> bool:
-        """Whether device events are received, as far as there are any."""
+        """Whether this process listens for device events."""
         return self._uevents is not None
 
     def are_watched(self, directories: Iterable[str]) -> bool:
@@ -154,7 +154,7 @@ class HostEvents:
         return self._watch is not None and self._unwatchable.isdisjoint(directories)
 
     def watch_files(self, directory: Path | None) -> bool:
-        """Also end `wait` for changed files of this directory, until None is given; True if the watch is new."""
+        """Also end `wait` when files of this directory change, until called with None; True if the watch is new."""
         if directory is None and self._files is not None:
             self._selector.unregister(self._files)
             self._files.close()
@@ -200,10 +200,10 @@ def is_relevant(event: Mapping[str, str]) -> bool:
 
 
 def is_in_user_namespace() -> bool:
-    """Whether this process is in a user namespace of its own: the kernel sends no device events to one.
+    """Whether this process is outside the initial user namespace: the kernel then sends it no device events.
 
-    uevent_net_broadcast_untagged in lib/kobject_uevent.c asks for the network namespaces of the first one;
-    user_namespaces(7) describes the map.
+    Source: uevent_net_broadcast_untagged in lib/kobject_uevent.c, which sends only to network namespaces of the initial
+    user namespace. user_namespaces(7) describes the map.
     """
     try:
         rows = [row.split() for row in Path("/proc/self/uid_map").read_text().splitlines()]

@@ -48,22 +48,22 @@ class KernelLogReader:
     """Reads the kernel log of the host, if permitted."""
 
     def __init__(self, config: ResolvedConfig, *, simulated: bool, known: Remembered = NOTHING) -> None:
-        """`known`: what an earlier reader of this boot has left."""
+        """`known`: the state of an earlier reader in this boot."""
         self._simulated = simulated
         self.known = known
-        """What a later reader of this boot has to know."""
+        """State for a later reader in this boot."""
         self.readable: KernelLog | None = None
         """The open log, for `HostEvents.also_wait_for`; None while it is closed."""
         self._refusal: OSError | None = None
         self.due_at = math.inf
-        """Monotonic second from which it is to be read, whether it is readable or not; infinite for then only."""
+        """Monotonic second of the next read; infinite: the log is read only when it becomes readable."""
         self._source = KernelLogSource(known)
         self._matched_for = -1
         """Version of the inventory that the waiting records were matched with; -1 before the first."""
         self.has_new_records = False
-        """Whether there were records since somebody has reset this."""
+        """Whether records were matched since a caller last reset this flag."""
         self.xids: list[PrintedXid] = []
-        """Xids that nobody has taken from here yet."""
+        """Xids that no caller has taken yet."""
         self.reconfigure(config)
 
     def reconfigure(self, config: ResolvedConfig) -> None:
@@ -94,7 +94,7 @@ class KernelLogReader:
 
     @property
     def is_resting(self) -> bool:
-        """Whether it is not to be read now, although there may be records."""
+        """Whether reading is paused, although there may be records."""
         return time.monotonic() < self.due_at < math.inf
 
     def read(self) -> Records:
@@ -115,7 +115,7 @@ class KernelLogReader:
         return Records(tuple(events), lost, more)
 
     def match(self, records: Records, entries: Collection[Entry], version: int) -> Matched | None:
-        """The findings of these records and of those that wait for a device; None if there is nothing to match.
+        """The findings of these records and of records that wait for a device; None if there is nothing to match.
 
         `version` changes with the entries of the inventory.
         """
@@ -139,7 +139,7 @@ class KernelLogReader:
         return device.vendor in _VENDORS_OF_SHIPPED_RULES or (has_other_rules and "pci_address" in device.attributes)
 
     def problems(self) -> list[spool_pb2.Problem]:
-        """Why the log cannot be read, or lacks records, although it should be read."""
+        """The problem if the log should be read, but cannot be read or lacks records; empty otherwise."""
         if not self._is_wanted:
             return []
         if self._refusal is not None:
@@ -149,7 +149,7 @@ class KernelLogReader:
         return []
 
     def notices(self) -> list[spool_pb2.Problem]:
-        """The reason why the log cannot be read, if the configuration uses it only where possible: no problem then."""
+        """A note that the log cannot be read, if the configuration uses it only where possible; otherwise empty."""
         return [_closed(self._refusal)] if self._refusal is not None and self._is_optional else []
 
     @property

@@ -28,9 +28,9 @@ LOOK_AGAIN_SECONDS = 0.5
 SCAN_SECONDS = 5.0
 """Time between two scans if `scan.period` is not set."""
 REPORTED_SCAN_SECONDS = 30.0
-"""The same where the kernel reports what happens to devices, while all is well."""
+"""As SCAN_SECONDS, if the kernel reports device events and every device is healthy."""
 SHORTEST_PAUSE_SECONDS = 1.0
-"""Least `health.poll` after which regular polls may be left out: rounds of sources are a second at least."""
+"""Minimum `health.poll` with which regular polls may be skipped: sources look at most once a second."""
 RETRY_SECONDS = 0.5
 """Time until an incomplete publication is tried again, if no child writes its state earlier."""
 
@@ -59,7 +59,7 @@ def main(child: Child) -> int:
 class Loop:
     """Decides when to scan, to poll and to write: at events, every `health.poll` and every `scan.period` seconds.
 
-    A round that has brought nothing is a heartbeat and nothing else.
+    A round without news only sends a heartbeat.
     """
 
     def __init__(self, child: Child) -> None:
@@ -138,14 +138,14 @@ class Loop:
         return max(0.0, due - now)
 
     def _look(self, now: float) -> None:
-        """Write again the files that somebody has removed: no event reports that."""
+        """Restore files that somebody has removed: no event reports their removal."""
         self._next_look = now + min(LOOK_PERIOD_SECONDS, self._observer.config.scan.period or LOOK_PERIOD_SECONDS)
         if now < self._next_scan:
             self._files.write_requests()
             self._observer.restore()
 
     def _take_in(self, changes: HostChanges, now: float, events: HostEvents) -> None:
-        """Poll what has changed at once, and scan soon: more changes may follow."""
+        """Poll the changed devices at once, and scan soon: more changes may follow."""
         self._observer.poll(periodic=False, changes=changes)
         if changes.paths:
             self._watch(events)
@@ -171,7 +171,7 @@ class Loop:
         return period
 
     def _poll_period(self) -> float:
-        """Seconds from a regular poll to the next one: `health.poll`, or longer with nothing to look at before."""
+        """Seconds from a regular poll to the next one: `health.poll`, or longer if nothing is due earlier."""
         period = self._observer.config.health.poll
         may_rest = period >= SHORTEST_PAUSE_SECONDS and self._observer.is_settled
         return max(period, self._observer.poller.pause()) if may_rest else period
@@ -184,7 +184,7 @@ class Loop:
         observer.is_told(of_findings=events.are_watched(findings), of_devices=events.has_uevents)
 
     def _read_drivers(self, events: HostEvents) -> None:
-        """Read devlink, and the kernel log unless it rests."""
+        """Read devlink, and also the kernel log if its pause is over."""
         observer = self._observer
         observer.read_devlink()
         if not observer.kernel_log.is_resting:

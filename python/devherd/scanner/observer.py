@@ -1,4 +1,4 @@
-"""What looks: scans the host, polls health, takes in what other sources report, and has the policy judge it."""
+"""The observer: scans the host, polls health, reads reports of other sources, and passes all of it to the policy."""
 
 import time
 from collections import Counter
@@ -49,9 +49,9 @@ from devherd.sources.request import left_to_others, requests_for
 
 
 class Observer:
-    """Looks at the host, and keeps what is known of it between two looks.
+    """Scans and polls the host, and keeps its state between two looks.
 
-    `inventory`, `earlier` and `lost` are what an earlier scanner has left. `nvml_answer` is the file that process
+    `inventory`, `earlier` and `lost`: the state that an earlier scanner left. `nvml_answer` is the file that process
     `source:nvml` writes; without it NVML is not asked. `findings` is the directory of sources that run in separate
     processes, `holders` the file of process `holders`. `beat` is called every half second while a card hangs, and
     between steps that take long with many devices.
@@ -99,10 +99,10 @@ class Observer:
         self._reported: Mapping[str, health_pb2.Findings] = {}
         """What the sources in separate processes have reported, by source."""
         self._sources: Sequence[str] = ()
-        """The sources that were asked for then."""
+        """The sources that `_reported` was read for."""
         self._is_told_of_findings = self._is_told_of_devices = False
         self._look_at = 0.0
-        """Monotonic second from which regular polls look again at what events report."""
+        """Monotonic second from which regular polls look again at things that events normally report."""
         self._dumps: Sequence[tuple[str, Finding]] = ()
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
         is_simulated = self.simulated_node is not None
@@ -116,13 +116,13 @@ class Observer:
         """The vendors whose options have changed since the last scan."""
         self.last_scan: Scan | None = None
         self.changes_in_silence = False
-        """Whether the last scan has found a device that can become another one without an event."""
+        """Whether the last scan has found a device that can change into another one without an event."""
         self.scan_problems: list[spool_pb2.Problem] = []
         self.kernel_log_problems: list[spool_pb2.Problem] = []
         self.problems: list[spool_pb2.Problem] = []
         """Problems of CDI specs and of looks at cards."""
         self.notices: list[spool_pb2.Problem] = []
-        """What the last scan has found and is no problem."""
+        """Notes of the last scan that are not problems."""
         self._scan_said_for: tuple[int, int] | None = None
         self._not_offered: list[spool_pb2.Problem] = []
         self._raised: Mapping[tuple[str, str], int] = {}
@@ -138,7 +138,7 @@ class Observer:
         return self.config.host_root if self._native.is_simulated else None
 
     def reconfigure(self, config: ResolvedConfig) -> None:
-        """Use another configuration from the next scan on; what it does not change is kept."""
+        """Use another configuration from the next scan on; unaffected state is kept."""
         changed = _differing(vendor_options(self.config), vendor_options(config))
         settings = config.native_json(self._nvml_answer)
         if settings != self.config.native_json(self._nvml_answer):
@@ -206,7 +206,7 @@ class Observer:
             self.counters.add(counters.SCAN_FAILURES, vendor, amount=vendor in failed)
 
     def _gone_unseen(self, scan: Scan) -> set[DeviceKey]:
-        """The devices that the scan could not examine and that are gone all the same."""
+        """The devices that are gone although the scan could not examine them."""
         unseen = not_examined(scan, self.inventory.entries)
         are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
         return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
@@ -220,7 +220,7 @@ class Observer:
         self.policy.forget_all_but(self.inventory.entries, self.now())
 
     def _sort_out(self) -> None:
-        """Find the devices that each poll has to do with, until the inventory changes again."""
+        """Collect the devices that every poll needs; valid until the inventory changes."""
         entries = self.inventory.entries.values()
         self._noted_by_the_scan = [
             (entry, entry.findings if entry.gone_since is None else [_GONE])
@@ -240,7 +240,7 @@ class Observer:
         return wanted | ({HOLDERS: "{}"} if self.gone.needs_holders else {})
 
     def _describe(self, scan: Scan) -> None:
-        """Bring what there is to say of the scan up to date."""
+        """Update the problems and notes of the scan."""
         entries = self.inventory.entries.values()
         if scan.changed or self._scan_said_for != self.offering.known:
             self.scan_problems = problem_messages(scan, self.config, entries)
@@ -308,7 +308,7 @@ class Observer:
     def _seen_without_looking(self, *, looks: bool = True) -> Seen:
         """Findings of the last scan, of CDI specs that cannot be written, and of sources outside this process.
 
-        Without `looks`, what events would have reported is as it was.
+        Without `looks`, things that events report are taken as unchanged.
         """
         seen = Seen()
         if looks:
@@ -350,7 +350,7 @@ class Observer:
             self.problems += self.devlink.problems()
 
     def _take_in_findings(self, seen: Seen, *, looks: bool) -> None:
-        """Take in what sources in separate processes report, and what operators order."""
+        """Apply the reports of sources in separate processes, and the orders of operators."""
         sources, reads = [*OF_OPERATORS, *sorted(self.requests)], looks or not self._is_told_of_findings
         if reads or sources != self._sources:
             self._reported = self._findings_files.read(sources, self.boot_id, looks=reads)
@@ -404,7 +404,7 @@ class Observer:
         self._cdi.publish(self.inventory, self.offering.edits_of)
 
     def remembered(self) -> Remembered:
-        """What a later scanner of this boot has to know of the sources."""
+        """State of the sources that a later scanner of this boot needs."""
         news = self.poller.new_memories()
         self._memories = self._memories if news is None else news
         return replace(self.kernel_log.known, memories=self._memories)
@@ -430,7 +430,7 @@ class Observer:
         return self._findings_files.directories()
 
     def is_told(self, *, of_findings: bool, of_devices: bool) -> None:
-        """Whether a change of findings' files, and an event of a device, make a poll that is no regular one."""
+        """Set whether changed findings files, and device events, trigger a poll outside the regular ones."""
         self._is_told_of_findings, self._is_told_of_devices = of_findings, of_devices
 
 

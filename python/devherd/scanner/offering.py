@@ -1,4 +1,4 @@
-"""What offers: from the known devices and the verdicts on them to the offers. What has not changed is kept."""
+"""Makes the offers from the known devices and their verdicts. Unchanged offers are kept."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Offering:
     def __init__(
         self, config: ResolvedConfig, native: Scanner, inventory: Inventory, beat: Callable[[], object] | None = None
     ) -> None:
-        """`beat` is called between the devices: with many of them an offer takes long."""
+        """`beat` is called between the devices: an offer of many devices takes long."""
         self._native, self._inventory, self._beat = native, inventory, beat
         self._configured = 0
         """Number of configurations used so far."""
@@ -61,11 +61,11 @@ class Offering:
 
     @property
     def known(self) -> tuple[int, int]:
-        """Changes with the inventory and with the configuration."""
+        """A value that changes whenever the inventory or the configuration changes."""
         return self._configured, self._inventory.version
 
     def without_health(self) -> NodeOffers:
-        """The offers before verdicts count. The same object as long as `known` is the same."""
+        """The offers without verdicts. Returns the same object while `known` is unchanged."""
         known = self.known
         if self._current is None or self._current[0] != known:
             self._current = known, self._make()
@@ -82,12 +82,12 @@ class Offering:
         return NodeOffers(self._config, entries, offers, self._maker.make(offers))
 
     def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> DevicePluginOffers:
-        """The offers with these verdicts, by device. One that has not changed is the same object."""
+        """The offers with these verdicts applied. An unchanged offer is the same object as before."""
         made = self.without_health().device_plugin
         return self._maker.judge(made, verdicts)
 
     def edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
-        """What a container gets for a device under a resource name; None if its vendor is switched off."""
+        """The container edits of a device under a resource name; None if its vendor is switched off."""
         if self._beat:
             self._beat()
         return edits_for(self._native, self._inventory.platforms, entry, resource_name)

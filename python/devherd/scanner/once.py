@@ -37,13 +37,13 @@ class ScanReport:
     """The vendors that were looked for."""
     inventory: Inventory = field(default_factory=Inventory)
     notices: list[spool_pb2.Problem] = field(default_factory=list)
-    """Information for users that is no problem."""
+    """Notes for users that are not problems."""
     config_warnings: list[str] = field(default_factory=list)
     """Effects of the configuration on this node that are probably mistakes."""
 
 
 def scan_once(config: ResolvedConfig) -> ScanReport:
-    """Scan the host once; changes nothing. A scan that needs NVML's facts is made again with them."""
+    """Scan the host once; changes nothing. If the scan needs facts from NVML, it is repeated with them."""
     from devherd.sources.nvml.main import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
 
     with AnswerOnce() as answer:

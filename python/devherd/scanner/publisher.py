@@ -1,8 +1,8 @@
-"""Offers → files: one for all readers, one for each resource child. Only what changed is written.
+"""Writes the offers: one file for all readers, and one for each resource child. Unchanged files are not written.
 
 A device that moves to another resource is listed there only after the child of its old resource has sent a list
-without it. A reserve of room is given up when the run directory is full, so that a device that fails then still reaches
-the kubelet.
+without it. When the run directory is full, a reserve of disk space is released, so that the failure of a device can
+still be written and reach the kubelet.
 """
 
 import logging
@@ -23,12 +23,12 @@ from devherd.spool import encoded, identity_of
 log = logging.getLogger(__name__)
 
 Acknowledged = Callable[[str, int | None], bool]
-"""Takes a resource's key and a version: True if the kubelet can get no list older than it; None: no list at all."""
+"""Called with a resource's key and a version: True if the kubelet can no longer get an older list; None: any list."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Departure:
-    """Devices that a resource no longer lists, from a version of its file on; None: its file is removed."""
+    """Devices that a resource no longer lists, starting with `version` of its file; None: its file is removed."""
 
     key: str
     version: int | None
@@ -37,22 +37,22 @@ class _Departure:
 
 
 class Handover:
-    """Remembers which resource a device has left until that is acknowledged. Does no I/O itself."""
+    """Remembers which resource a device has left, until the departure is acknowledged. Does no I/O itself."""
 
     def __init__(self, acknowledged: Acknowledged) -> None:
         self._acknowledged = acknowledged
         self._departures: list[_Departure] = []
 
     def start_unknown(self, key: str, version: int | None) -> None:
-        """An earlier scanner wrote this version; which devices the version before it listed is unknown."""
+        """Note that an earlier scanner wrote this version, and that the devices of the version before are unknown."""
         self._departures.append(_Departure(key, version, None))
 
     def left(self, key: str, version: int | None, devices: Iterable[DeviceKey]) -> None:
-        """A resource no longer lists these devices, from this version of its file on; None: its file is removed."""
+        """Note that a resource drops these devices with this version of its file; None: its file is removed."""
         self._departures.append(_Departure(key, version, frozenset(devices)))
 
     def returned(self, key: str, version: int) -> None:
-        """A removed resource has a file again: a child that has sent this version lists no earlier device."""
+        """Note that a removed resource has a file again: its child's list of this version has no earlier device."""
         self._departures = [
             replace(one, version=version) if one.key == key and one.version is None else one for one in self._departures
         ]
@@ -81,7 +81,7 @@ class Acknowledgements:
         self._children_file = children_file
 
     def has(self, key: str, version: int | None) -> bool:
-        """Whether the kubelet can get no list of the resource older than `version`; None: no list at all.
+        """Whether the kubelet can no longer get a list of the resource older than `version`; None: any list at all.
 
         True if the child has sent that version, or does not run: the kubelet's stream ends with the process, and then
         every device of the resource is Unhealthy for the kubelet. A new process starts with the current list.
@@ -91,7 +91,7 @@ class Acknowledgements:
         return version is not None and self._sent_version(key) >= version
 
     def running(self) -> set[str]:
-        """The keys of the resources that have a process. Raises OSError without a descriptor, as `spool.read`."""
+        """The keys of the resources that have a process. Raises OSError without a descriptor, like `spool.read`."""
         try:
             children = spool.read(self._children_file, spool_pb2.Children).children
         except (FileNotFoundError, spool.SpoolError):
@@ -109,10 +109,10 @@ Versioned = TypeVar("Versioned", spool_pb2.Offers, spool_pb2.Resource)
 
 
 class _VersionedFile(Generic[Versioned]):
-    """A file with one message, of which a number is the version: it rises with each change."""
+    """A file with one message. The message has a version number, which rises with each change."""
 
     def __init__(self, path: Path, earlier: Versioned | None) -> None:
-        """`earlier` is what another scanner has left there."""
+        """`earlier`: the message that an earlier scanner left in the file."""
         self._path = path
         self.version = earlier.version if earlier is not None else 0
         self.identity = identity_of(path) if earlier is not None else None
@@ -120,11 +120,11 @@ class _VersionedFile(Generic[Versioned]):
         self._content = b""
 
     def is_intact(self) -> bool:
-        """Whether it is as this process, or the scanner before it, has left it."""
+        """Whether the file is unchanged since this process, or the scanner before it, wrote it."""
         return self.identity is not None and identity_of(self._path) == self.identity
 
     def has(self, content: bytes) -> bool:
-        """Whether it has this content, but for the version."""
+        """Whether the file has this content, ignoring the version."""
         if self.earlier is not None:  # it may be encoded in another way
             message = type(self.earlier).FromString(content)
             message.version = self.earlier.version
@@ -134,7 +134,7 @@ class _VersionedFile(Generic[Versioned]):
         return content == self._content
 
     def write(self, content: bytes, version: Versioned) -> None:
-        """Write this content, followed by a message that has the version alone."""
+        """Write this content, followed by a message that contains only the version."""
         spool.update(self._path, content + encoded(version))
         self.version, self.identity = version.version, identity_of(self._path)
         self.earlier, self._content = None, content
@@ -150,7 +150,8 @@ class Publisher:
         self._resources = {key: self._file(key, resource) for key, resource in earlier.items()}
         """The file of each resource that a child serves, by key."""
         self._made: dict[str, Made] = {}
-        """What each of them was written from in this process; one and the same need not be compared again."""
+        """By key: the offer that this process wrote to the file. If it is the same object, it need not be compared
+        again."""
         self._settled: list[Made] = []
         self._home: dict[str, AbstractSet[DeviceKey]] = {
             key: {(device.vendor, device.card, device.id) for device in resource.devices}
@@ -165,7 +166,7 @@ class Publisher:
 
     @property
     def published(self) -> list[spool_pb2.Offer]:
-        """The offers that another scanner has left; none once there are others."""
+        """The offers that an earlier scanner wrote; empty once this process has published its own."""
         return [] if self._offers.earlier is None else list(self._offers.earlier.offers)
 
     def _file(self, key: str, earlier: spool_pb2.Resource | None = None) -> _VersionedFile[spool_pb2.Resource]:
@@ -242,25 +243,25 @@ class Publisher:
 
 
 def _more(made: Made, home: AbstractSet[DeviceKey]) -> AbstractSet[DeviceKey]:
-    """The devices that are not at home in the offer yet."""
+    """The devices of the offer that its resource does not list yet."""
     return frozenset() if home == made.parts.keys() else made.parts.keys() - home
 
 
 RESERVE_BYTES = 256 * 1024
-"""The files of some hundred devices, each beside its successor."""
+"""Size of the reserve: room for the old and new files of some hundred devices."""
 _SCARCE_BYTES = 32 * 1024
-"""With less room than this the next file of a source may not fit."""
+"""Free space below which the next file of a source may not fit."""
 
 
 class Reserve:
-    """A file of RESERVE_BYTES in the run directory. While it is not there, that is a problem of the node."""
+    """A file of RESERVE_BYTES in the run directory. While the file is missing, `problem` says so."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.problem: spool_pb2.Problem | None = None
 
     def tend(self) -> None:
-        """Keep the reserve, and give it up if little other room is left: sources write into the directory, too."""
+        """Create the reserve, or release it if little other space is left: sources also write into the directory."""
         try:
             place = os.statvfs(self._path.parent)
             room, is_there = place.f_bfree * place.f_frsize, self._path.exists()
@@ -277,7 +278,7 @@ class Reserve:
         self.problem = None if self._path.exists() else self._lacking()
 
     def give_up(self) -> bool:
-        """Make its room free; False if that was done before."""
+        """Release the reserved space; False if it was already released."""
         try:
             self._path.unlink()
         except OSError:

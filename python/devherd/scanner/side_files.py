@@ -30,9 +30,9 @@ class CdiSpecs:
         self._directory = CdiDirectory(config.cdi_directory, config.host_root)
         self._wanted_for = -1  # no version of the inventory
         self._known: dict[DeviceKey, tuple[Entry, Mapping[str, Edits]]] = {}
-        """The specs of each entry, for `_known_for`."""
+        """By device: its entry and specs, made for `_known_for`."""
         self._known_for: tuple[Mapping[str, Platform], Mapping[str, str]] = {}, {}
-        """What the devices of each vendor share, and its options."""
+        """By vendor: the data that its devices share, and its options."""
         self.unwritten: list[tuple[Entry, OSError]] = []
 
     def withdraw(self, entry: Entry, edits_of: device_plugin.EditsOf) -> None:
@@ -43,7 +43,8 @@ class CdiSpecs:
         """Bring the specs up to date with the devices; removed specs are written again."""
         if self._wanted_for != inventory.version:
             entries = self._entries(inventory, edits_of)
-            # If several devices have edits for one name, the first counts. Devices without findings have all of theirs.
+            # If several devices have edits for one name, the first counts. A device without findings has complete
+            # edits.
             in_order = sorted(entries, key=lambda entry: bool(entry.findings))
             known: dict[str, cdi.ContainerEdits] = {}
             self._directory.want(
@@ -59,7 +60,7 @@ class CdiSpecs:
         ]
 
     def _entries(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> list[Entry]:
-        """The entries with specs, which are asked for only for entries that are new."""
+        """The entries that have specs; specs are made only for new entries."""
         known_for = inventory.platforms, inventory.vendor_options
         before = self._known if known_for == self._known_for else {}
         self._known, self._known_for = {}, known_for
@@ -82,7 +83,7 @@ def _specs(entry: Entry, edits_of: device_plugin.EditsOf) -> Mapping[str, Edits]
 
 
 def _brought(specs: Mapping[str, Edits], known: dict[str, cdi.ContainerEdits]) -> dict[str, cdi.ContainerEdits]:
-    """The CDI edits of a device by name; `known` has those of earlier devices, which are not made again."""
+    """The CDI edits of a device by name; edits in `known`, from earlier devices, are reused."""
     for name, edits in specs.items():
         if name not in known:
             known[name] = cdi.container_edits(edits)
@@ -115,7 +116,7 @@ class DeviceInfo:
         self.written: dict[Path, str] = {}
 
     def is_intact(self) -> bool:
-        """Whether all files exist: the SR-IOV plugin removes those with its names when it stops."""
+        """Whether all files exist: the SR-IOV plugin removes files with its names when it stops."""
         return all(path.exists() for path in self.written)
 
     def publish(self, directory: Path | None, offers: Iterable[device_plugin.Made]) -> list[spool_pb2.Problem]:
