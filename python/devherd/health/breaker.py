@@ -1,9 +1,9 @@
-"""A program that condemns most cards of a node at once is doubted: more likely it is broken than they are.
+"""Doubts a source that condemns most cards of a node at once: the source is more likely broken than the cards.
 
-What it says is a warning until another source agrees about the device, or a minute has passed. Only hearsay is doubted:
-what the kernel, the bus or NVML says about one address is not, for a switch that fails takes all GPUs below it at once.
-Physical cards are counted, not devices: one that fails takes all its functions, the virtual ones too, its ports and its
-partitions with it.
+Its findings are only warnings until another source agrees about the device, or a minute has passed. Only hearsay is
+doubted. Reports of the kernel, the bus or NVML about one address are not, because a failed switch takes all GPUs below
+it down at once. Physical cards are counted, not devices: a failed card takes its functions (virtual ones too), ports
+and partitions down with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ Card = tuple[str, ...]
 class Cards:
     """The physical cards of these devices: from the facts of inventory entries, or from bare keys.
 
-    Found when somebody asks: few nodes have a source that is ever doubted.
+    Computed on demand: few nodes ever have a doubted source.
     """
 
     def __init__(self, known: Collection[DeviceKey] = ()) -> None:
@@ -44,7 +44,7 @@ class Cards:
 
 
 def _physical(entry: Entry) -> Card:
-    """The PCI device of the function, or of the one that a virtual function belongs to; ports are functions of one."""
+    """The PCI device of the function; for a virtual function, of its physical function. Ports of a card share one."""
     attribute = entry.device.attribute
     function = (
         attribute("physfn") or attribute("physical_function") or (attribute("pci_address") or "").partition(",")[0]
@@ -67,7 +67,7 @@ def judge(
 ) -> None:
     """Mark the findings that are doubted at this CLOCK_MONOTONIC second, on a node with these cards.
 
-    `is_blind`: True if a source cannot check at a device now. Its findings stay doubted for that long.
+    `is_blind`: returns True while a source cannot check a device; a doubted finding then stays doubted.
     """
     everything = (one for held in all_held.values() for one in held.values())
     if not any(one.is_doubted or one.doubted_until > monotonic or _is_fresh(one, monotonic) for one in everything):

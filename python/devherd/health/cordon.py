@@ -39,7 +39,7 @@ def restore_cordons(kept: Path, live: Path) -> None:
 
 
 def _catch_up(kept: Path, live: Path) -> None:
-    """Bring the copy up to date: it lacks the cordons from before it had this state directory."""
+    """Bring the copy up to date: it may lack cordons from before the state directory was configured."""
     try:
         cordoned = spool.read(live, health_pb2.Findings)
         if cordoned != spool.read_or_empty(kept, health_pb2.Findings):
@@ -52,7 +52,7 @@ _COMMAND = "devherd cordon"
 
 
 class NotKeptError(Exception):
-    """The cordons are in force, but cannot be written to the state directory and end with this boot."""
+    """The cordons are in force, but cannot be written to the state directory: the next boot will undo them."""
 
 
 def _keep(kept: Path, message: health_pb2.Findings) -> None:
@@ -74,8 +74,8 @@ class Cordons:
     def changing(self) -> Iterator["Changes"]:
         """The cordons, locked for changes by one process; written at the end.
 
-        Raises OSError, and SpoolError for a file that cannot be read, which is left as it is. Raises NotKeptError, at
-        the end, where a boot will undo what is done.
+        Raises OSError. Raises SpoolError if the file cannot be read; the file then stays unchanged. Raises NotKeptError
+        at the end if the next boot will undo the changes.
         """
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._file.parent / "lock").open("w") as lock:
@@ -101,7 +101,7 @@ class Changes:
         self._findings = {(found.at.vendor, found.at.card, found.at.device): found for found in message.findings}
 
     def cordon(self, key: DeviceKey, reason: str, operator: str) -> None:
-        """Keep a device from new pods; of a second cordon the reason replaces the first."""
+        """Keep a device from new pods; a second cordon replaces the reason of the first."""
         vendor, card, device = key
         self._findings[key] = health_pb2.Finding(
             at=health_pb2.Target(vendor=vendor, card=card, device=device),
@@ -139,7 +139,7 @@ def clear(findings_directory: Path, key: DeviceKey, reason: str, now: Now) -> No
 
 
 def with_statement(known: health_pb2.Findings, key: DeviceKey, reason: str, now: Now) -> health_pb2.Findings:
-    """The file's content with one more statement; drops those of other boots and an older one of the same kind."""
+    """The file's content with one more statement; drops old ones of other boots or of the same kind."""
     vendor, card, device = key
     at = health_pb2.Target(vendor=vendor, card=card, device=device)
     stated = health_pb2.Evidence(at=at, evidence=Evidence.OPERATOR, reason=reason, monotonic_seconds=now.monotonic)

@@ -1,4 +1,4 @@
-"""`<run-dir>/findings/<source>/current.pb`: findings of sources that are processes, and the devices they are about."""
+"""`<run-dir>/findings/<source>/current.pb`: findings of sources in separate processes, and their devices."""
 
 import bisect
 import logging
@@ -24,7 +24,7 @@ from devherd.text import amount
 def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
     """The devices that match every part of a target; none for a target without parts.
 
-    An instance of a GPU is no part by itself: it leaves out partitions of other instances.
+    A GPU instance alone selects nothing; together with another part it excludes partitions of other instances.
     """
     if not (at.vendor or at.card or at.device or at.pci_address or at.uuid):
         return []
@@ -32,7 +32,7 @@ def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
 
 
 class Named:
-    """An index of the devices by the parts that targets use most: no finding is compared with every device."""
+    """An index of the devices by the most used parts of targets: no finding has to be compared with every device."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._all = list(entries)
@@ -41,11 +41,11 @@ class Named:
 
     @property
     def keys(self) -> list[DeviceKey]:
-        """All of them."""
+        """The keys of all devices."""
         return [entry.key for entry in self._all]
 
     def targets(self, at: health_pb2.Target) -> list[DeviceKey]:
-        """The same as the function of this name."""
+        """As the function `targets`, but uses the index."""
         if self._by_part is None:  # made at the first finding: most sources have none
             self._by_part = defaultdict(list)
             for entry in self._all:
@@ -65,9 +65,9 @@ class Named:
         return self._by_link.get(f"{switch}/{link}", [])
 
     def meant(self, at: health_pb2.Target) -> list[DeviceKey]:
-        """The devices that a person means: also by an id or uuid in another case, a share's id, a uuid's beginning.
+        """As `targets`, but also accepts an id or UUID in another case, a share's id, and the beginning of a UUID.
 
-        A beginning has to be that of one uuid only.
+        The beginning must match exactly one UUID.
         """
         named = self.targets(at)
         if named or not (at.device or at.uuid):
@@ -80,7 +80,7 @@ class Named:
         return self.targets(meant)
 
     def _begun(self, beginning: str) -> str:
-        """The uuid that begins so; empty for none, for several and for nothing."""
+        """The UUID with this beginning; empty if none or several match, or if the beginning is empty."""
         begins = bisect.bisect_left(self._uuids, beginning, key=str.casefold)
         two = [uuid for uuid in self._uuids[begins : begins + 2] if uuid.casefold().startswith(beginning)]
         is_one = beginning and (len(two) == 1 or (two and two[0].casefold() == beginning))
@@ -88,7 +88,7 @@ class Named:
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        """The id of a device by its own and by those of its shares, in one case."""
+        """The id of a device, by its own id and by the ids of its shares, all case-folded."""
         devices = [entry.device for entry in self._all]
         return {share.casefold(): one.id for one in devices for share in one.shares} | {
             one.id.casefold(): one.id for one in devices
@@ -151,10 +151,10 @@ _REMOVED = "its findings were removed: restart source:{source} if they are not w
 
 
 class FindingsFiles:
-    """Reads all of these files, each again when it has changed."""
+    """Reads the findings files; a file is read again when it has changed."""
 
     def __init__(self, directory: Path | None) -> None:
-        """`directory`: None if there are no such sources."""
+        """`directory`: None if no sources run in separate processes."""
         self._directory = directory
         self._known: dict[str, tuple[Identity | None, health_pb2.Findings]] = {}
         """By source: the version of its file that was read last (None after a removal), and its findings."""
@@ -162,12 +162,12 @@ class FindingsFiles:
         self._directories: list[str] = []
 
     def read(self, sources: Collection[str], boot_id: str, *, looks: bool = True) -> dict[str, health_pb2.Findings]:
-        """The findings of these sources, by source; without those that have reported nothing in this boot.
+        """The findings of these sources, by source; without sources that have reported nothing in this boot.
 
-        Without `looks`, nothing has happened to the files since the last call.
+        Without `looks`, the files are taken as unchanged since the last call.
 
-        A source whose file cannot be read, or was removed, has failed: it takes nothing back. An operator's word is the
-        file itself, and goes with it.
+        If the file of a source cannot be read or was removed, the source has failed: its findings stay held. If an
+        operator's file was removed, its findings end.
         """
         if self._directory is None:
             return {}
@@ -209,9 +209,9 @@ class FindingsFiles:
         self._known[source] = None, removed
 
     def directories(self) -> list[str]:
-        """Existing directories in which files change, and the one in which these are made.
+        """Existing directories in which files change, and their parent directory.
 
-        Those of the last look while no descriptor is left to list them.
+        While no descriptor is left to list them, the directories of the last look.
         """
         if self._directory is None or not self._directory.is_dir():
             return []
@@ -222,7 +222,7 @@ class FindingsFiles:
 
 
 MOST_A_DEVICE = 20
-"""The number of findings of an operator's program or file that count against one device."""
+"""Limit of the findings of an operator's program or file that count against one device."""
 
 
 def take_in(
@@ -230,7 +230,8 @@ def take_in(
 ) -> None:
     """Add the findings of sources to a look at these devices; a source that cannot check adds nothing.
 
-    A source of `scopes` may speak of these devices only, and means all of them where it names none.
+    A source in `scopes` can only report on the devices that its match selects. Its finding concerns all of them if it
+    names no device.
     """
     named = Named(entries)
     for source, findings in files.items():
@@ -259,7 +260,7 @@ def _note_failure(seen: Seen, source: str, findings: health_pb2.Findings) -> Non
 
 
 def _take_in_operators(seen: Seen, source: str, findings: health_pb2.Findings, known: Named) -> list[str]:
-    """Add the findings of an operator's program or file about its devices. The result says what did not count."""
+    """Add the findings of an operator's program or file about its devices. Returns complaints about ignored ones."""
     counted: Counter[DeviceKey] = Counter()
     nameless: list[health_pb2.Finding] = []
     crowded: set[DeviceKey] = set()
@@ -313,7 +314,7 @@ def _failed(source: str, why: str, error: Exception | None = None) -> health_pb2
 
 
 def _registered(source: str, findings: health_pb2.Findings) -> health_pb2.Findings:
-    """The findings and statements of the source whose reasons are registered."""
+    """The findings of a source with registered reasons, and its statements with known evidence."""
     unknown = {finding.reason for finding in findings.findings if (source, finding.reason) not in MEANINGS}
     if unknown:
         log.error("source %s: unknown reasons: %s; they are ignored", source, ", ".join(sorted(unknown)))

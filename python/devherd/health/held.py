@@ -1,7 +1,7 @@
-"""Findings while they are held against a device, and the other state and input of the policy.
+"""Held findings, and the other state and input of the policy.
 
-What comes and goes is held longer each time: for ten minutes from the third time within an hour on, then for twice as
-long each time.
+A finding that comes and goes is held longer each time: for ten minutes after its third raise within an hour, then for
+twice as long with each further raise.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from devherd._native import Finding, KernelLogEvent
 
 MISSED_SECONDS = 600.0
-"""What may be over and does not happen again for so long is over."""
+"""An event that may be over ends if it does not happen again for this time."""
 ANY_SOURCE = ""
 """In `Seen.not_looked`: no source has looked at the device."""
 
@@ -46,7 +46,7 @@ class DeviceEvent:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Statement:
-    """Ends events that were raised before it; an empty source or reason stands for every one."""
+    """A statement that ends earlier events; an empty source or reason means every one."""
 
     evidence: str
     source: str = ""
@@ -64,13 +64,13 @@ class Seen:
     failed: dict[str, str] = field(default_factory=dict)
     """By source: why it can look at no device."""
     reported: dict[str, float] = field(default_factory=dict)
-    """By source that is a process of its own: wall-clock second at which it looked last."""
+    """By source that runs as a separate process: wall-clock second of its last look."""
     let_go: set[str] = field(default_factory=set)
-    """Those of them whose findings no longer count: they look at no device, and are not waited for."""
+    """Failed sources whose findings no longer count: nothing waits for them to look again."""
     lets_go_after: dict[str, float] = field(default_factory=dict)
     """By failed source: after how many seconds without a report its findings will no longer count."""
     complaints: dict[str, list[str]] = field(default_factory=dict)
-    """By source: what is wrong with its reports, which count all the same."""
+    """By source: what is wrong with its reports; they still count."""
     looks: dict[str, float] = field(default_factory=dict)
     """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""
     events: list[DeviceEvent] = field(default_factory=list)
@@ -87,15 +87,15 @@ class Seen:
         self.events.append(DeviceEvent(key, finding, monotonic, times))
 
     def evident(self, key: DeviceKey, evidence: str, monotonic: float) -> None:
-        """Add evidence: it ends the events of the device that were raised before that second and that it clears."""
+        """Add evidence. It ends the events of the device that it clears, if they were raised before that second."""
         self.stated.append((key, Statement(evidence), monotonic))
 
     def cleared(self, key: DeviceKey, source: str, reason: str, monotonic: float) -> None:
-        """Add a source's end of its own event, if that was raised before that second."""
+        """Add a source's statement that its own event has ended, if the event was raised before that second."""
         self.stated.append((key, Statement(Evidence.SOURCE_CLEARED, source, reason), monotonic))
 
     def cleared_by_operator(self, key: DeviceKey, reason: str, monotonic: float) -> None:
-        """Add an operator's end of every event of a reason that was raised before that second."""
+        """Add an operator's statement that ends every event of a reason that was raised before that second."""
         self.stated.append((key, Statement(Evidence.OPERATOR, reason=reason), monotonic))
 
     def why_not_looked(self, key: DeviceKey, source: str) -> str:
@@ -105,14 +105,14 @@ class Seen:
         return failed or not_looked.get(source) or not_looked.get(ANY_SOURCE) or ""
 
     def unseen(self, keys: Iterable[DeviceKey], sources: Collection[str]) -> set[DeviceKey]:
-        """Those of these devices that one of the sources has not looked at."""
+        """The devices in `keys` that at least one of the sources has not looked at."""
         is_any_failed = any(self.failed.get(source) for source in sources)
         asked = keys if is_any_failed else filter(self.not_looked.get, keys)
         return {key for key in asked if any(self.why_not_looked(key, source) for source in sources)}
 
 
 Place = tuple[str, str, str, str]
-"""Source, reason, file and, where its meaning depends on it, value: each is held and taken back by itself."""
+"""The key of a held finding: source, reason, file and, if the meaning depends on it, value."""
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Held:
     first: float
     """Wall-clock second at which it was raised."""
     last: float
-    """Wall-clock second at which it was seen last; of an event, at which it happened last."""
+    """Wall-clock second at which it was last seen; for an event, at which it last happened."""
     since: float
     """CLOCK_MONOTONIC second at which it was raised."""
     last_monotonic: float
@@ -138,17 +138,17 @@ class Held:
     good_looks: int = 0
     """Good looks since it was last seen."""
     good_look: float = 0.0
-    """The latest of them, where `Seen.looks` has the source: the same look again is no further one."""
+    """The latest good look, if `Seen.looks` has the source: the same look does not count twice."""
     seen_count: int = 0
-    """Of an event: the source's own count when it was seen last. The same count again is the same event."""
+    """For an event: the source's own count when it was last seen. The same count again is the same event."""
     is_taken_back: bool = False
-    """True of an event that its minimum hold keeps although it has ended."""
+    """True for an event that has ended, but is kept by its minimum hold."""
     is_over: bool = False
-    """True of an event that has ended; remembered while its source still reports the count."""
+    """True for an event that has ended; remembered while its source still reports the count."""
     was_there: bool = False
     """True if it was present at the first look at the device."""
     damped: float = 0.0
-    """For how many seconds after it was seen last it is held because it comes and goes."""
+    """Hold in seconds after it was last seen, because it comes and goes."""
     doubted_until: float = 0.0
     """CLOCK_MONOTONIC second until which its source alone does not make the device Unhealthy."""
     is_doubted: bool = False
@@ -174,7 +174,7 @@ class Held:
 
     @property
     def action(self) -> Action:
-        """The action of its meaning, once it counts."""
+        """The action of its meaning, lowered to `warn` if it is doubted or was present at the first look."""
         return "warn" if self.condemns and self.is_doubted else self._undoubted
 
     @property
@@ -189,7 +189,7 @@ class Held:
 
     @property
     def may_be_over(self) -> bool:
-        """True of a GPU under i915 that hung before this process started, which may have missed the recovery."""
+        """True for a GPU under i915 that hung before this process started: its recovery may have been missed."""
         return self.was_there and self.finding.value == HANGING
 
     @property
@@ -199,7 +199,7 @@ class Held:
 
     @property
     def counts(self) -> bool:
-        """The action in force now."""
+        """True if the finding counts now: it has not ended, and is no longer waiting."""
         return not (self.is_over or self.is_waiting)
 
 
@@ -229,7 +229,7 @@ class Stated:
     def __init__(self) -> None:
         self._latest: dict[DeviceKey, dict[Statement, float]] = {}
         self.version = 0
-        """Raised by each change."""
+        """Increases with each change."""
 
     def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> bool:
         """Add a statement of that CLOCK_MONOTONIC second. True if it is later than the known one."""
@@ -256,7 +256,7 @@ class Stated:
             self.version += 1
 
     def everything(self) -> Iterator[tuple["DeviceKey", Statement, float]]:
-        """Sorted by device and statement."""
+        """All statements, sorted by device and statement."""
         for key in sorted(self._latest):
             for statement in sorted(self._latest[key]):
                 yield key, statement, self._latest[key][statement]
@@ -274,7 +274,7 @@ def is_about(statement: Statement, finding: "Finding", meaning: Meaning) -> bool
 
 
 FLAPPING = "flapping"
-"""The warning shown beside the reason."""
+"""The warning that is shown with the reason."""
 
 WINDOW_SECONDS = 3600.0
 RAISES = 3
@@ -327,7 +327,7 @@ class Flapping:
         self._records[key, place] = record
 
     def everything(self) -> Iterator[tuple[DeviceKey, Place, Record]]:
-        """Sorted by device and place."""
+        """All records, sorted by device and place."""
         for key, place in sorted(self._records):
             yield key, place, self._records[key, place]
 
@@ -353,7 +353,7 @@ class Remembered:
     waiting: Sequence["KernelLogEvent"] = ()
     """Events of the kernel log about devices that no scan has found yet."""
     at_unknown_links: Sequence["KernelLogEvent"] = ()
-    """Events of the kernel log at a switch's link of which no scan has found yet where it leads."""
+    """Events of the kernel log at switch links whose other end no scan has found yet."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()

@@ -1,4 +1,4 @@
-"""Findings about what the host itself reports: MPS daemons, driver dumps, devlink, uevents."""
+"""Findings from reports of the host itself: MPS daemons, driver dumps, devlink, uevents."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ def take_in_mps(
 ) -> list[spool_pb2.Problem]:
     """Examine the MPS daemons of these resources, by name, and add findings to their devices.
 
-    What may not be looked at is a problem.
+    Returns a problem for each daemon that cannot be examined.
     """
     problems = []
     for resource_name, keys in shared.items():
@@ -55,7 +55,7 @@ def take_in_mps(
 def look_at_mps(host_root: Path, mps_root: str, resource_name: str) -> Finding | None:
     """The finding about the MPS daemon of a resource; None if it runs.
 
-    Raises NotSeenError.
+    Raises DaemonNotSeenError.
     """
     pipe = Path(mps_root) / resource_name / "pipe"
     error = _connect(host_root / pipe.relative_to("/"))
@@ -77,9 +77,9 @@ def look_at_mps(host_root: Path, mps_root: str, resource_name: str) -> Finding |
 
 
 def _connect(directory: Path) -> int:
-    """The kernel's error for a connection of a type that the daemon does not accept, so that it is not disturbed.
+    """The kernel's error for a test connection, of a type that the daemon does not accept: this does not disturb it.
 
-    It looks for a socket that lives before it compares kinds: unix(7), `EPROTOTYPE`.
+    The kernel checks whether the socket is alive before it compares the types: unix(7), `EPROTOTYPE`.
     """
     try:
         opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ def _connect(directory: Path) -> int:
 
 
 def take_in_device_dumps(seen: Seen, entries: Iterable[Entry], dumps: Sequence[tuple[str, Finding]]) -> None:
-    """Add a finding to each device of which a driver has made a dump: of its PCI function, or of a part of that."""
+    """Add a finding to each device whose driver has made a dump of its PCI function, or of a part of the function."""
     for entry in entries:
         of_entry = [finding for device, finding in dumps if _is_at_or_below(device, entry.device.functions)]
         if of_entry:
@@ -156,9 +156,9 @@ _RECOVERY = {
 
 
 def seen_in_uevents(events: Iterable[Mapping[str, str]], entries: Collection[Entry], monotonic: float) -> Seen:
-    """The findings of uevents received by this CLOCK_MONOTONIC second; events triggered by a `uevent` file have none.
+    """The findings of uevents received by this CLOCK_MONOTONIC second; events triggered by a `uevent` file are ignored.
 
-    Each has a moment of its own, in their order: of a recovery that begins and ends between two looks the end counts.
+    Each event gets its own moment, in their order: if a recovery begins and ends between two looks, its end counts.
     """
     seen = Seen()
     in_order = list(events)

@@ -21,7 +21,7 @@ FILE = "/dev/kmsg"
 
 @dataclass(frozen=True, slots=True)
 class PrintedXid:
-    """An Xid that was printed so many times about a device."""
+    """An Xid about a device, with the number of times it was printed."""
 
     key: "DeviceKey"
     code: str
@@ -29,7 +29,7 @@ class PrintedXid:
     monotonic: float
     """CLOCK_MONOTONIC second of the record."""
     text: str
-    """The record, as people are shown it."""
+    """The record as shown to users."""
 
 
 @dataclass(slots=True)
@@ -39,24 +39,24 @@ class Matched:
     seen: Seen = field(default_factory=Seen)
     xids: list[PrintedXid] = field(default_factory=list)
     to_look_at: set[str] = field(default_factory=set)
-    """The addresses of PCI functions whose counters will say what has happened."""
+    """The addresses of PCI functions to poll: their counters tell what has happened."""
 
 
 MOST_WAITING = 128
-"""Limit on the events kept for unknown devices: many may be about hardware that devherd does not serve. The same for
-those at unknown links, which may lead to no GPU."""
+"""Limit on the events kept for unknown devices: many may be about hardware that devherd does not serve. Also the limit
+on events kept for unknown links: some links lead to no GPU."""
 
 
 class KernelLogSource:
     """Matches events of the kernel log to devices.
 
-    It remembers the UUID that the driver has printed for each address: a GPU may be known by that alone. Events of an
-    unknown device are kept for it: a driver prints them while it starts a GPU, before a scan can find it. Events at a
-    link of an NVSwitch are kept until it is known where the link leads: only NVML tells, later than a scan.
+    It remembers the UUID that the driver has printed for each address: a GPU may be known by its UUID alone. Events of
+    an unknown device are kept until a scan finds it: a driver prints events while it starts a GPU. Events at a link of
+    an NVSwitch are kept until NVML has told, after a scan, where the link leads.
     """
 
     def __init__(self, remembered: Remembered = NOTHING) -> None:
-        """`remembered`: of an earlier scanner in this boot."""
+        """`remembered`: the state of an earlier scanner in this boot."""
         self._uuids: dict[str, str] = dict(remembered.uuids)
         self._named = Named(())
         self._named_for: object = None
@@ -65,12 +65,12 @@ class KernelLogSource:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are events that another list of devices may give a device."""
+        """Whether events are waiting for a device that a later scan may find."""
         return bool(self._waiting or self._at_unknown_links)
 
     @property
     def at_unknown_links(self) -> list["KernelLogEvent"]:
-        """The events at links of which it is not known where they lead."""
+        """The events at NVSwitch links whose other end is not known yet."""
         return list(self._at_unknown_links)
 
     @property
@@ -90,7 +90,7 @@ class KernelLogSource:
         entries: Collection["Entry"],
         version: object,
     ) -> Matched:
-        """The findings of these events, and of those that wait, on these devices.
+        """The findings of these events and of the waiting events, for these devices.
 
         `rules`: by name. `version`: changes with `entries`.
         """
@@ -121,14 +121,14 @@ class KernelLogSource:
         return matched
 
     def _match_at_links(self, seen: Seen, rules: Mapping[str, "Rule"]) -> None:
-        """Add the findings of events of earlier records for the GPUs at their links."""
+        """Add the findings of earlier link events, for the GPUs at those links."""
         events = [event for event in self._at_unknown_links if event.rule in rules]
         self._at_unknown_links.clear()
         for event in events:
             self._match_at_link(seen, event, rules[event.rule])
 
     def _match_at_link(self, seen: Seen, event: "KernelLogEvent", rule: "Rule") -> None:
-        """Add the finding of an event of a switch's link for the GPU there; keep the event while nobody knows it."""
+        """Add the finding of a link event for the GPU at that link; keep the event while the GPU is unknown."""
         if event.link is None or not rule.reason_at_link:
             return
         keys = self._named.at_link(event.pci_address, event.link)

@@ -1,8 +1,8 @@
-"""Lost devices: those that were offered and vanished, remembered until they are back or an operator forgets them.
+"""Lost devices: offered devices that have vanished. They are kept until they are back or an operator forgets them.
 
-A device is not lost if the configuration dropped it, if it was cordoned before, if its card is there and divided
-otherwise (MIG devices, partitions, virtual functions), or if another driver has its PCI function: a virtual machine has
-it then. `LostDevices` is a pure state machine; `LostFile` keeps it in `<run-dir>/lost.pb` and, over a boot, in the
+A device is not lost if the configuration dropped it, if it was cordoned before, if its card is present but divided
+differently (MIG devices, partitions, virtual functions), or if another driver has its PCI function, as for a virtual
+machine. `LostDevices` is a pure state machine; `LostFile` keeps it in `<run-dir>/lost.pb` and, across boots, in the
 state directory.
 """
 
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 _PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index")
 """Facts that say which part of its card a device is."""
 _WHOLES = ("physfn", "physical_function")
-"""Facts with the PCI address of the physical function of a virtual one."""
+"""Facts of a virtual function: the PCI address of its physical function."""
 _ROWS = {row.name: row for row in vendors()}
 
 DriverAt = Callable[[str], str | None]
-"""The driver of the function at a PCI address: empty without one, None if there is no such function."""
+"""Returns the driver of the PCI function at an address: empty without a driver, None without a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Vanished:
     since: float
     """Unix second of the first scan without it."""
     pods: Sequence[str] = ()
-    """Those that hold it, as far as is known."""
+    """Pods that hold it, as far as is known."""
     findings: Sequence[health_pb2.Held] = ()
-    """What is held against it, also that it is gone."""
+    """The findings held against it, including the one that it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has become of a lost device, as a sentence's end."""
+    """A change of a lost device; `text` completes a sentence that begins with the device."""
 
     device: health_pb2.LostDevice
     text: str
@@ -60,25 +60,25 @@ class News:
 
 @dataclass(frozen=True)
 class Host:
-    """What is there."""
+    """The present state of the host."""
 
     entries: Mapping[DeviceKey, Entry]
     vendors: Collection[str]
-    """Those that are scanned."""
+    """The vendors that are scanned."""
     dropped: Collection[str]
-    """Vendors without PCI functions whose options have changed: what they have listed may not be wanted any more."""
+    """Vendors whose options have changed: their devices without a PCI function may not be wanted any more."""
     driver_at: DriverAt
     now: float
     """Unix second."""
 
     @cached_property
     def found(self) -> "_Found":
-        """The devices that are there, by what a lost one is looked for."""
+        """The present devices, indexed by the facts that identify a lost device."""
         return _Found(entry for entry in self.entries.values() if entry.is_found)
 
 
 class _Found:
-    """The facts of each device are asked once: a node may lose a thousand, and keep as many."""
+    """An index of present devices. Facts are read once per device: a node may lose a thousand and keep as many."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.cards: set[tuple[str, str]] = set()
@@ -107,25 +107,25 @@ class LostDevices:
         known = known or health_pb2.Lost()
         self._lost = {key_of(device): device for device in known.devices}
         self.forgotten = {(one.vendor, one.card, one.device) for one in known.forgotten}
-        """Devices that are gone, still listed, and not missed."""
+        """Devices that are gone and still listed, and that an operator has forgotten."""
 
         self._awaited: dict[DeviceKey, health_pb2.LostDevice] = {}
-        """Devices that were there before this boot and that no scan of it has found yet."""
+        """Devices that were present before this boot, and that no scan has found since."""
 
     def __bool__(self) -> bool:
         return bool(self._lost or self.forgotten or self._awaited)
 
     def await_all(self, devices: Iterable[health_pb2.LostDevice]) -> None:
-        """These were there before this boot: those that are not found in time are lost."""
+        """Wait for these devices, which were present before this boot; those not found in time are lost."""
         self._awaited = {key_of(device): device for device in devices if key_of(device) not in self._lost}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a device is awaited that was there before this boot."""
+        """Whether a device from before this boot is still awaited."""
         return bool(self._awaited)
 
     def end_of_waiting(self, host: Host) -> list[News]:
-        """Those that are awaited no longer because nothing has found them are lost."""
+        """Stop waiting: the awaited devices that no scan has found are lost now."""
         awaited, self._awaited = self._awaited, {}
         news = []
         for key, device in awaited.items():
@@ -143,7 +143,7 @@ class LostDevices:
         return message
 
     def observe(self, vanished: Iterable[Vanished], host: Host) -> list[News]:
-        """Apply a scan; `vanished` are all devices that are gone and still listed, and Unhealthy for that."""
+        """Apply a scan; `vanished`: all devices that are gone, still listed, and Unhealthy because they are gone."""
         news = []
         for one in vanished:
             if (known := self._lost.get(one.entry.key)) is not None:
@@ -163,7 +163,7 @@ class LostDevices:
         return news
 
     def forget(self, orders: Iterable[health_pb2.ForgetOrder]) -> None:
-        """Do not miss these devices any more. An order for a device that is back, or was lost again since, is over."""
+        """Stop missing these devices. An order is ignored if its device is back, or was lost again later."""
         for order in orders:
             key = order.vendor, order.card, order.device
             device = self._lost.get(key)
@@ -174,14 +174,14 @@ class LostDevices:
 
 
 def _is_there(key: DeviceKey, device: health_pb2.LostDevice, host: Host) -> bool:
-    """Whether a device of before the boot is there, or another in its place: somebody has changed the card."""
+    """Whether a device from before the boot is present, or another at its address because the card was replaced."""
     if _why_not_missed(key, device, host) is not None:
         return True
     return (device.vendor, device.pci_address) in host.found.addresses
 
 
 def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey]) -> list[health_pb2.LostDevice]:
-    """The whole PCI devices that are there and not cordoned, each with its resource: the next boot will miss them."""
+    """The whole PCI devices that are present and not cordoned, with their resources; the next boot expects them."""
     found = [
         _described_device(entry, name)
         for entry, name in offered
@@ -202,7 +202,7 @@ def _is_whole(entry: Entry) -> bool:
 
 
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:
-    """The inventory's key."""
+    """The key of the device in the inventory."""
     return device.vendor, device.card, device.device
 
 
@@ -245,7 +245,7 @@ def _lost_device(one: Vanished, found: _Found) -> health_pb2.LostDevice:
 
 
 def _update(lost: health_pb2.LostDevice, one: Vanished) -> None:
-    """Take over what is known better now: its holders, and what is held against it."""
+    """Update the holders and the findings, if they are known now and have changed."""
     if one.pods and list(lost.pods) != list(one.pods):
         del lost.pods[:]
         lost.pods.extend(one.pods)
@@ -266,14 +266,14 @@ def _part_of(facts: Mapping[str, str]) -> str:
 
 
 def _whole_of(facts: Mapping[str, str]) -> str:
-    """The PCI address of what a part is of; a mediated device has that of its GPU itself."""
+    """The PCI address of the card that the device is a part of; a mediated device has its GPU's address as its own."""
     if "mdev_uuid" in facts:
         return facts.get("pci_address", "")
     return next((facts[name] for name in _WHOLES if name in facts), "")
 
 
 def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> str | None:
-    """Why a device is not missed any more; None if it is."""
+    """Why a device is not missed any more; None if it is still missed."""
     there = _found(key, lost, host)
     away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
     if there is not None:
@@ -290,7 +290,7 @@ def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> 
 
 
 def _found(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> Entry | None:
-    """The lost device where it is now: by its place and id, its UUID, or its serial number."""
+    """The present entry of a lost device, found by its key, UUID or serial number; None if it is still lost."""
     own = host.entries.get(key)
     if own is not None and own.gone_since is None:
         return own
@@ -313,16 +313,16 @@ def _what_differs(lost: health_pb2.LostDevice, entry: Entry) -> str:
 
 
 def _has_its_card(lost: health_pb2.LostDevice, host: Host) -> bool:
-    """Whether the card is there that it was a part of: other parts of it, or its physical function."""
+    """Whether its card is present: other parts of the card, or its physical function."""
     if (lost.vendor, lost.card) in host.found.cards:
         return True
     return bool(lost.part_of) and host.driver_at(lost.part_of) is not None
 
 
 class LostFile:
-    """The file that readers see, and the copy that outlives a boot; `kept` is None if nothing is to.
+    """The live file for readers, and its copy that outlives a boot; `kept`: None if there is no copy.
 
-    A copy of another `machine` counts for nothing: somebody has copied the state directory, or the disk.
+    A copy from another `machine` is ignored: somebody has copied the state directory, or the disk.
     """
 
     def __init__(self, live: Path, kept: Path | None, machine: str = "") -> None:
@@ -333,7 +333,7 @@ class LostFile:
         self._complaint = Once(log.error)
 
     def read(self) -> health_pb2.Lost:
-        """What is known: after a boot, from the copy."""
+        """The lost devices: from the live file, or after a boot from the copy."""
         for file in (self._live, self._kept):
             try:
                 if file is not None:
@@ -346,7 +346,7 @@ class LostFile:
         return health_pb2.Lost()
 
     def write(self, message: health_pb2.Lost) -> None:
-        """Bring both up to date. Raises OSError if the first cannot be written; for the second it is logged."""
+        """Update both files. Raises OSError if the live file cannot be written; an error of the copy is only logged."""
         content = message.SerializeToString(deterministic=True)
         if content == self._written:
             return
@@ -361,9 +361,9 @@ class LostFile:
 
 
 class PresentFile:
-    """The devices that are there, kept for the next boot; `path` is None if nothing is to outlive one.
+    """The present devices, kept for the next boot; `path`: None if nothing is kept.
 
-    Those of another `machine` are not missed on this one.
+    Devices of another `machine` are not missed on this one.
     """
 
     def __init__(self, path: Path | None, boot_id: str, machine: str = "") -> None:
@@ -374,7 +374,7 @@ class PresentFile:
         self._written_at = -math.inf
 
     def of_another_boot(self) -> list[health_pb2.LostDevice]:
-        """Those that were there in the boot before; empty if that is this one."""
+        """The devices that were present in an earlier boot; empty if the file is of this boot."""
         if self._path is None:
             return []
         known = spool.read_or_empty(self._path, health_pb2.Present)
@@ -383,9 +383,9 @@ class PresentFile:
         return list(known.devices)
 
     def write(self, devices: Sequence[health_pb2.LostDevice], monotonic: float) -> bool:
-        """Bring it up to date; False if the last time is less than PRESENT_SECONDS ago.
+        """Update the file; False if the last write was less than PRESENT_SECONDS ago.
 
-        What cannot be written is logged with `LostFile`.
+        A failed write is ignored here: `LostFile` logs such errors.
         """
         if self._path is None:
             return True
@@ -439,7 +439,7 @@ def _order_for(device: health_pb2.LostDevice) -> health_pb2.ForgetOrder:
 
 
 def forget_at_rest(live: Path, kept: Path | None, devices: Collection[health_pb2.LostDevice]) -> None:
-    """Forget these devices where no scanner runs. Raises OSError."""
+    """Forget these devices while no scanner runs. Raises OSError."""
     for file in (live, kept):
         with contextlib.suppress(FileNotFoundError):
             if file is not None:
@@ -458,7 +458,7 @@ def _content(message: health_pb2.Lost, machine: str) -> bytes:
 
 
 def _put(file: Path, content: bytes, *, is_synced: bool = False) -> None:
-    """Write the file; without lost devices there is none."""
+    """Write the file; empty content removes it."""
     if content:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         spool.replace(file, content, mode=0o600, is_synced=is_synced)

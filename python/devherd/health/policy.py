@@ -46,12 +46,12 @@ _SHOWN_BY_ITS_END = {
     registry.GONE: (Evidence.READDED, Evidence.REBOUND),
     registry.DRIVER_UNBOUND: (Evidence.REBOUND,),
 }
-"""The evidence that the end of such a finding is: a device that is present again was added or bound again."""
+"""The evidence that follows when such a finding ends: a device that is present again was re-added or rebound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The state of the previous scanner, as it wrote it, and the boot in which it did."""
+    """The state that the previous scanner wrote, and the id of its boot."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
@@ -88,7 +88,7 @@ class Policy:
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
         self._cards = breaker.Cards()
         self._has_hearsay = False
-        """Whether a source was ever held against a device that is to be doubted when it condemns many."""
+        """Whether a finding of a hearsay source was ever held: such a source is doubted if it condemns many devices."""
         self._flapping = Flapping()
         self.raised: dict[tuple[str, str], int] = {}
         """How often each source and reason was raised against a device since this process started."""
@@ -105,7 +105,7 @@ class Policy:
         """Apply the settings of the configuration from the next look on.
 
         `has_breaker`: a source that condemns most devices at once is doubted. `damps`: findings that come and go are
-        held for longer. `off`: sources that say nothing; what they have said is dropped.
+        held for longer. `off`: disabled sources; their findings are dropped.
         """
         self._off = frozenset(off)
         self.recover_after = recover_after
@@ -129,7 +129,7 @@ class Policy:
         self._judge(now)
 
     def observe(self, seen: Seen, now: Now) -> None:
-        """Apply a periodic look: findings in it are held, and those absent from it are one look nearer to their end."""
+        """Apply a periodic look: its findings are held; held findings that it lacks come a look closer to the end."""
         self.seen = seen
         self._apply_statements(seen, now)
         for key, held in list(self._held.items()):
@@ -169,7 +169,7 @@ class Policy:
                 one.is_over |= statement.evidence == Evidence.OPERATOR or _was_held_long_enough(one, now)
 
     def _end_relative(self, key: DeviceKey, reason: str) -> None:
-        """End what is worse than it was: an operator says that it is right now."""
+        """End the findings of this reason that compare with an earlier state: an operator accepts the present state."""
         held = self._held.get(key, {})
         for place in [at for at, one in held.items() if one.finding.reason == reason and one.meaning.is_relative]:
             del held[place]
@@ -197,7 +197,7 @@ class Policy:
             return False
         if held.note_good_look(self.seen.looks.get(held.finding.source, 0.0)) and held.good_looks == 1:
             for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
-                # It was over at some moment since then: what has happened meanwhile may be newer than its end.
+                # It ended at an unknown moment since then: events from that time may be newer than its end.
                 self._state(key, Statement(evidence), held.last_monotonic, now)
         has_recovered = held.good_looks >= self.recover_after and _was_held_long_enough(held, now)
         return held.is_waiting or has_recovered
@@ -266,7 +266,7 @@ class Policy:
             held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
 
     def _take_back(self, key: DeviceKey, place: Place, monotonic: float, now: Now) -> None:
-        """End the event at this place if it happened before that second: another event of its source says so."""
+        """End the event at this place if it happened before that second: another event reports its end."""
         held = self._held.get(key, {}).get(place)
         if held is not None and held.last_monotonic < monotonic:
             held.is_taken_back = True
@@ -324,7 +324,7 @@ class Policy:
 
     @property
     def stated_version(self) -> int:
-        """Changes whenever `all_stated` does."""
+        """A number that changes whenever `all_stated` does."""
         return self._stated.version
 
     def all_stated(self) -> Iterator[tuple[DeviceKey, Statement, float]]:
@@ -336,10 +336,10 @@ class Policy:
         return self._flapping.everything()
 
     def forget_all_but(self, known: Collection[DeviceKey], now: Now) -> None:
-        """Drop what stands against devices that are no longer known: keys, or the entries of the inventory by key.
+        """Drop findings against devices that are not in `known`: keys, or inventory entries by key.
 
-        An event goes on being held: the device that the configuration lets go of and takes again is no other for it.
-        One that was gone is another for what ends with that.
+        Events stay held, because the configuration may drop a device and take it back. If the device was gone, events
+        that end when a device is re-added end now.
         """
         for key in self._held.keys() - known:
             held = self._held[key]
@@ -352,9 +352,10 @@ class Policy:
         self._cards = breaker.Cards(known)
 
     def restore(self, earlier: Earlier, known: Collection[DeviceKey], now: Now) -> None:
-        """Go on with what an earlier scanner held and knew.
+        """Continue with the state of an earlier scanner.
 
-        A boot ends events but those that need more, and gives error registers another past: the device has been reset.
+        A boot ends events, except those that need other evidence. It also drops findings that count only new bits of an
+        error register, because the device has been reset.
         """
         self._cards = breaker.Cards(known)
         is_same_boot = earlier.boot_id == now.boot_id
@@ -381,7 +382,7 @@ class Policy:
 
 
 def _is_quiet(meaning: Meaning, last_monotonic: float, now: Now) -> bool:
-    """True if the event's quiet time has passed; never true of a finding that time does not end."""
+    """True if the event's quiet time has passed; always False for an event without a quiet time."""
     return meaning.quiet_seconds is not None and now.monotonic - last_monotonic >= meaning.quiet_seconds
 
 
@@ -399,7 +400,7 @@ _RESET_SECONDS = 60.0
 
 
 def _may_have_recovered(held: Held, now: Now) -> bool:
-    """True of a GPU under i915 that hung shortly before this process started: nobody may have seen its recovery."""
+    """True for a GPU under i915 that hung shortly before this process started: its recovery may have been missed."""
     is_recent = now.monotonic - held.last_monotonic < _RESET_SECONDS
     return is_recent and (held.finding.source, held.finding.value) == (registry.WEDGED, registry.HANGING)
 
@@ -431,7 +432,7 @@ def _order(held: Held) -> tuple[str, str, str, str]:
 
 
 class Rules:
-    """The rules of the configuration, of which the first that matches decides, and the devices they apply to."""
+    """The health rules of the configuration, and the devices that they apply to; the first matching rule decides."""
 
     def __init__(self, rules: Sequence["HealthRule"], inventory: "Inventory") -> None:
         self._rules = rules
@@ -454,7 +455,7 @@ def _is_about(rule: "HealthRule", finding: "Finding") -> bool:
 
 
 def _means(rule: "HealthRule", entries: Mapping["DeviceKey", "Entry"], key: "DeviceKey") -> bool:
-    """A rule that selects devices matches none that is unknown."""
+    """Whether a rule applies to a device. A rule that selects devices never applies to an unknown device."""
     if not (rule.match.facts or rule.match.exclude):
         return True
     return key in entries and selects(rule.match, facts_of(entries[key]))

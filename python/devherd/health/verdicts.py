@@ -63,8 +63,8 @@ def not_yet(
 ) -> str:
     """Why the finding has not ended, or does not count yet; empty if it has ended.
 
-    `lets_go_after`: the silence in seconds after which its source, which cannot check, no longer counts; 0: it does.
-    `sees_resets`: whether NVML reports, which notices that a GPU has been reset; its driver prints nothing then.
+    `lets_go_after`: seconds without a report after which a failed source no longer counts; 0: it always counts.
+    `sees_resets`: whether NVML reports; only NVML notices that a GPU has been reset, the driver prints nothing.
     """
     if held.is_over or (held.finding.source == CORDON and not held.good_looks):
         return ""
@@ -84,7 +84,7 @@ _RESET = "; without NVML a reset of the GPU is not noticed: after one, `devherd 
 
 
 def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
-    """The part of its end that is missing; empty if only the minimum hold keeps it."""
+    """The condition that is missing for its end; empty if only the minimum hold keeps the finding."""
     if not held.meaning.is_event:
         looks = f"{held.good_looks} of {recover_after} good polls" if held.good_looks else "it is still seen"
         return looks if held.good_looks < recover_after else ""
@@ -139,7 +139,7 @@ class VerdictsFile:
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
     def write(self, policy: Policy, now: Now, remembered: Remembered = NOTHING, *, at_once: bool = False) -> None:
-        """Bring the file up to date with the policy and with what the sources remember. Raises OSError.
+        """Bring the file up to date with the policy and the memory of the sources. Raises OSError.
 
         A change of the kernel log's position alone is written after `LATEST_SECONDS`, or at once if `at_once`: records
         without findings may be read a second time after a restart.
@@ -271,12 +271,12 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
 
 
 def held_messages(policy: Policy, key: "DeviceKey", now: Now) -> list[health_pb2.Held]:
-    """What is held against one device."""
+    """The held findings of one device, as messages."""
     return [_message_of(held, policy, key, now) for held in policy.held_against(key)]
 
 
 def source_states(seen: Seen) -> list[health_pb2.SourceState]:
-    """The sources that are processes of their own, cannot check, or report wrongly; sorted."""
+    """The sources that run as separate processes, fail, or report wrongly; sorted."""
     return [
         health_pb2.SourceState(
             source=source,
