@@ -89,7 +89,7 @@ class Rendering(Generic[Page]):
 
 _METHODS = ("GET", "HEAD")
 _GZIP, _GZIP_LEVEL = 16 + zlib.MAX_WBITS, 6
-"""Format, in zlib's words, and level of compressed answers."""
+"""The `wbits` of zlib for gzip, and the compression level of answers."""
 _ASSETS = ("/page.css", "/page.js")
 MOST_QUEUED = 8
 """Limit of queued pages at which a request with its own selection is refused: each `name[]` makes another page.
@@ -114,7 +114,7 @@ class Application:
         self._rendering: Rendering[Response] = Rendering()
         self._probing: Rendering[Response] = Rendering()
         self._processes = InstanceState()
-        """Those of the last look at liveness."""
+        """The processes at the last liveness check."""
         self._complaint = Once(log.warning)
         self._pages: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self._status_page,
@@ -132,7 +132,7 @@ class Application:
     async def answer(self, request: Request) -> Response:
         """The answer to one request; 503 if the run directory cannot be read, perhaps for lack of descriptors.
 
-        What cannot be read is not absent: alerts must not take a device for gone, or for well.
+        Unreadable state is not reported as absent: alerts must not treat a device as gone, or as healthy.
         """
         try:
             answer = await self._page(request)

@@ -24,7 +24,7 @@ class Observed:
         return kind(self.name, self.help, labels=self.labels)
 
     def line(self) -> Callable[[Labels, float], str]:
-        """What makes the line of a sample from the values of `labels`, in their order, and its own."""
+        """A function that makes a sample's line from the values of `labels`, in their order, and the sample's value."""
         return line_of(sample_name(self.name, self.type), self.labels)
 
     def family_of(self, lines: Iterable[str]) -> Lines:

@@ -1,6 +1,6 @@
 """The families of /metrics about devices: how many there are, and the series of each.
 
-A device's lines are kept from scrape to scrape, by its bytes in the offer: of 10 000 devices few change between two.
+A device's lines are cached between scrapes, by its bytes in the offer: few of 10 000 devices change in between.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,12 +46,12 @@ class PlainDevice:
         self.pci_address = attributes.get("pci_address", "")
         self.ibdev = attributes.get("ibdev")
         self.ids = tuple(ids_of(self.id, device.replicas, device.shares))
-        """As the kubelet has them: one, or those of its shares and replicas."""
+        """The ids in the kubelet's list: the device's own, or the ids of its shares and replicas."""
         series = [(resource_name, each) for each in (self.ids if of_devices == "all" else (self.id,))]
         self.series = tuple(series)
-        """The resource name and the id of each series: its own id, or with the setting `all` its ids."""
+        """The resource name and the id of each series: the device's own id, or with the setting `all` each of `ids`."""
         self.healthy = self.info = self.reasons = self.warnings = ""
-        """Lines of /metrics; empty where the setting has none."""
+        """Lines of /metrics; empty if the setting omits them."""
         if of_devices in ("all", "physical"):
             vendor = device.vendor or resource_vendor
             model = next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), "")
@@ -64,20 +64,20 @@ class PlainDevice:
 
 
 Resources = Sequence[tuple[str, Sequence[PlainDevice]]]
-"""The devices by the name of their resource."""
+"""Pairs of a resource's name and its devices."""
 
 
 class Kept:
-    """What the last scrape made, by name, with what it was made from: most devices are the same at the next one."""
+    """A cache of the last scrape's results and their inputs, by name: most devices are the same at the next scrape."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, object]] = {}
         self._shown: dict[tuple[str, str, DeviceMetrics], dict[bytes, PlainDevice]] = {}
 
     def of(self, name: str, herd: InstanceState, more: object, make: Callable[[], Value]) -> Value:
-        """What was made last if the resources have the same version and `more` is equal; otherwise what `make` makes.
+        """The cached result if the version of the resources and `more` are unchanged; otherwise the result of `make`.
 
-        `more` is whatever else it is made from.
+        `more`: all other inputs of `make`.
         """
         made_from = herd.version, more
         made = self._made.get(name)
@@ -86,7 +86,7 @@ class Kept:
         return cast("Value", made[1])
 
     def resources(self, herd: InstanceState, of_devices: DeviceMetrics) -> Resources:
-        """The devices of all resources, with the lines that this setting has of them."""
+        """The devices of all resources, with their lines under this setting."""
         return self.of("resources", herd, of_devices, lambda: self._resources(herd, of_devices))
 
     def _resources(self, herd: InstanceState, of_devices: DeviceMetrics) -> Resources:
@@ -163,7 +163,7 @@ def facts(resources: Resources) -> Sequence[Family]:
 
 
 def missing(herd: InstanceState) -> Family:
-    """The lost devices, also those that the kubelet's lists have no more."""
+    """The lost devices, including devices that the kubelet's lists no longer have."""
     family = declarations.DEVICE_MISSING.family()
     for one in herd.lost:
         place = (one.pci_address, one.slot, one.serial)
@@ -227,9 +227,9 @@ def allocated(resources: Resources, allocations: Allocations | None) -> Family:
 
 
 def held(ledger: spool_pb2.Ledger | None, resources: Resources, *, only: bool = False) -> Sequence[Family]:
-    """Who has each device open, by the ledger; no series where it is not kept.
+    """By the ledger: whether each device is open elsewhere, and in how many processes; no series without a ledger.
 
-    With `only`, nothing but the devices that are open elsewhere.
+    With `only`: only the devices that are open elsewhere.
     """
     if ledger is None:
         return ()

@@ -21,14 +21,14 @@ Labels = Sequence[str]
 
 
 class Lines:
-    """A family of gauges or counters whose samples are lines already, the same in both formats.
+    """A family of gauges or counters whose samples are ready-made lines, the same in both formats.
 
-    They are what the library would write, as a property test shows; each device's are kept while it stays as it is.
+    The lines are equal to the library's output, as a property test shows. A device's lines are reused until it changes.
     """
 
     def __init__(self, empty: Metric, parts: Iterable[str]) -> None:
         self.empty = empty
-        """The library's family without samples: it writes what precedes them."""
+        """The library's family without samples: it writes the lines before the samples."""
         self.name = empty.name
         self.parts = list(parts)
 
@@ -38,7 +38,7 @@ class Lines:
         return sample_name(self.name, self.empty.type)
 
     def __eq__(self, other: object) -> bool:
-        """True if the same is written."""
+        """True if both write the same text."""
         return isinstance(other, Lines) and self.empty == other.empty and self.parts == other.parts
 
     __hash__ = None  # type: ignore[assignment]  # as `Metric`
@@ -54,7 +54,7 @@ def sample_name(name: str, kind: str) -> str:
 
 @cache
 def line_of(name: str, labels: tuple[str, ...]) -> Callable[[Labels, float], str]:
-    """What makes the line of a sample of this name from the values of these labels, which are two or more."""
+    """A function that makes the line of a sample from its label values and value; requires at least two labels."""
     in_order = itemgetter(*sorted(range(len(labels)), key=labels.__getitem__))
     pairs = ",".join(f'{label}="%s"' for label in sorted(labels))
     template, quotes = f"{name}{{{pairs}}} %s\n", 2 * len(labels)
@@ -62,7 +62,7 @@ def line_of(name: str, labels: tuple[str, ...]) -> Callable[[Labels, float], str
     def line(values: Labels, value: float) -> str:
         ordered, number = in_order(values), floatToGoString(value)  # type: ignore[no-untyped-call]
         made = template % (*ordered, number)
-        if "\\" in made or made.count('"') != quotes or made.count("\n") != 1:  # hardly ever: all at once is quicker
+        if "\\" in made or made.count('"') != quotes or made.count("\n") != 1:  # rare: one check of the line is faster
             made = template % (*map(_escaped, ordered), number)
         return made
 

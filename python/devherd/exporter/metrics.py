@@ -46,7 +46,7 @@ def counter_families(
     """The families of counters and histograms, sorted by name.
 
     Counters of known resources and devices start at 0: rate() misses the first event of a counter that first appears
-    at 1. Series of removed resources and devices are omitted. A shared device counts once, not once a replica.
+    at 1. Series of removed resources and devices are omitted. A shared device counts once, not once per replica.
     """
     kept = kept or Kept()
     written: dict[str, list[spool_pb2.Series]] = {}
@@ -83,7 +83,7 @@ _FOR_WHOM: tuple[Labels, ...] = ((), FOR_A_RESOURCE, FOR_A_DEVICE)
 
 
 def _known_labels(resources: Resources, metric: Metric) -> set[Labels] | None:
-    """The labels for which a metric starts at 0; None for one of which nobody knows them beforehand."""
+    """The labels for which a metric starts at 0; None if they are not known beforehand."""
     if metric.labels == ():
         return {()}
     if metric.labels == FOR_A_RESOURCE:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 def serve(config: ResolvedConfig, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
     """Serve on the configuration's addresses until the process is killed. `why` is the reason for the wait.
 
-    A Unix socket that the running instance serves is left to it.
+    Skips a Unix socket that the running instance serves.
 
     `announce` is called until it returns True; it writes this standby to the run directory, for `devherd status`. If
     `is_ready` is False, the rehearsal has not finished.

@@ -1,7 +1,7 @@
 """The socket of one server generation: `devherd-<8 hex of the resource name's hash>-<generation>.sock`.
 
 Every generation has a new name: kubelets up to 1.36 drop the newer of two registrations when the older one ends, and
-kubelets from 1.37 on refuse a path that they know, and notice the end of its plugin no more.
+kubelets from 1.37 on refuse a path that they know, and no longer notice the end of its plugin.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def prefix(resource_name: str) -> str:
 
 
 def hand_over_socket(directory: Path, resource_name: str) -> Path:
-    """Where the process of a resource listens while it hands the resource over; the dot hides it from the kubelet."""
+    """The socket at which a resource's process listens for the hand-over; the dot hides it from the kubelet."""
     return directory / f".{prefix(resource_name)}hand-over{SUFFIX}"
 
 
@@ -120,10 +120,11 @@ def remove_stale(directories: Iterable[Path], resource_name: str) -> list[str]:
 
 
 def traces_of_others(directories: Sequence[Path], resource_name: str, ours: Collection[Path]) -> Traces | None:
-    """What changes in the kubelet's directories when another plugin registers this resource or sends a list of it.
+    """Identities of the kubelet's directories; they change if another plugin registers or lists this resource.
 
-    It makes a socket, and for each list the kubelet replaces its checkpoint. None while there is a socket newer than
-    ours in the first directory, whose plugin may end without a trace, or if that cannot be seen.
+    The other plugin creates a socket, and the kubelet replaces its checkpoint for each list. None while the first
+    directory has a socket newer than ours, because its plugin may end without a trace; also None if the directory
+    cannot be read.
     """
     traces, own = tuple(map(identity, directories)), [*map(identity, ours)]
     if traces[0] is None or not own or None in own or time.time_ns() - traces[0][2] < _TICK_NANOSECONDS:

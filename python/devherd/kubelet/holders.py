@@ -1,7 +1,7 @@
 """Process `holders`: writes which pods hold which devices, for the scanner, while a device is gone.
 
-The kubelet takes an id that is in no list for Healthy (UpdateAllocatedResourcesStatus in pkg/kubelet/cm/devicemanager),
-so a device that is gone stays listed, Unhealthy, for as long as a pod holds it. The scanner itself asks nobody.
+The kubelet treats an id that is in no list as Healthy (UpdateAllocatedResourcesStatus in pkg/kubelet/cm/devicemanager),
+so a gone device stays listed as Unhealthy while a pod holds it. The scanner itself does not call the kubelet.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from devherd.process import Child
 from devherd.proto import spool_pb2
 
 ASK_SECONDS = 10.0
-"""Between two questions to the kubelet."""
+"""Time between two calls of the kubelet."""
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def main(child: Child) -> int:
     file = child.settings.holders_file
     code = asyncio.run(ask_beside_the_heartbeat(child, _keep(file, child.settings.pod_resources_socket)))
     if code == 0:
-        file.unlink(missing_ok=True)  # no answer from before for the next device that is gone
+        file.unlink(missing_ok=True)  # the next gone device must not get an old answer
     return code
 
 

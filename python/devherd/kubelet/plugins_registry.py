@@ -108,7 +108,7 @@ class Found(RegistrationServicer):
         request: api.RegistrationStatus,
         context: grpc.aio.ServicerContext[api.RegistrationStatus, api.RegistrationStatusResponse],
     ) -> api.RegistrationStatusResponse:
-        """Take the result, for which the kubelet has read the plugin's options. Only the first one counts."""
+        """Take the result; the kubelet has read the plugin's options by then. Only the first result counts."""
         del context
         if not self._result.done():
             self._result.set_result(request)

@@ -110,7 +110,7 @@ async def allocatable_ids(socket: Path) -> dict[str, set[str]]:
 
 
 async def allocatable_nodes(socket: Path) -> dict[str, dict[str, frozenset[int]]]:
-    """By resource name and id the NUMA nodes of each allocatable device. Raises grpc.aio.AioRpcError.
+    """The NUMA nodes of each allocatable device, by resource name and id. Raises grpc.aio.AioRpcError.
 
     The kubelet repeats a device for each of its nodes.
     """

@@ -38,7 +38,7 @@ class NotFoundError(RegistrationError):
 
 
 def bind(server: grpc.aio.Server, path: Path) -> None:
-    """Have a server that has not started listen at a path. Raises OSError."""
+    """Make a server listen at a path, before it is started. Raises OSError."""
     try:
         server.add_insecure_port(target(path))
     except RuntimeError as error:
@@ -46,7 +46,7 @@ def bind(server: grpc.aio.Server, path: Path) -> None:
 
 
 def _refusal(path: Path) -> str | None:
-    """The kernel's own word for why a socket cannot be bound, which gRPC does not pass on; None if it can by now."""
+    """The kernel's reason why a socket cannot be bound, which gRPC does not pass on; None if it can be bound now."""
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.bind(str(path))
@@ -145,7 +145,7 @@ class KubeletSocket:
     async def accepting(self, waiting: Callable[[str], None]) -> Identity | None:
         """Return once the kubelet accepts connections.
 
-        Calls `waiting` with the reason why it does not yet, and with another reason only if that one lasts.
+        Until then, calls `waiting` with the reason, and with another reason only if that one lasts.
         """
         seen, reported = None, ""
         pauses = Backoff(_FIRST_KNOCK_SECONDS, _LAST_KNOCK_SECONDS)

@@ -1,4 +1,4 @@
-"""Address and credentials of the API server, if this pod has any, and what is wanted of it.
+"""Address and credentials of the API server, if this pod has any, and whether process `kubernetes` is needed.
 
 <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
 """
@@ -14,7 +14,7 @@ from devherd.settings import Settings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LEFT_OVER_CURE = "`devherd labels --remove` removes them, with the rights of deploy/kubernetes/clean-nodes"
-"""The cure where labels are left that this instance has no right to remove."""
+"""The cure if labels are left that this instance has no right to remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ def needs_process(config: ResolvedConfig, settings: Settings) -> bool:
 
 
 def has_labels_to_remove(settings: Settings, access: ApiAccess | None) -> bool:
-    """Whether an earlier configuration has left labels that can be reached: a feature file, or by the API server."""
+    """Whether an earlier configuration has left labels that can be removed: in a feature file, or by the API server."""
     if not settings.written_labels_file.exists():
         return False
     return access is not None or _written(settings) == "feature_file"
 
 
 def notice_of_labels(config: ResolvedConfig, settings: Settings) -> str:
-    """What to say of labels that an earlier configuration has left and that cannot be reached; empty without any."""
+    """A notice about labels of an earlier configuration that cannot be removed; empty if there are none."""
     written = _written(settings)
     if config.node_labels.write != "none" or not written or has_labels_to_remove(settings, ApiAccess.of_this_pod()):
         return ""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from devherd.kubernetes.access import ApiAccess
 
 _Address = tuple[Any, ...]
-"""As of `socket.getaddrinfo`, without the name: family, kind, protocol and address."""
+"""A result of `socket.getaddrinfo` without the name: family, kind, protocol and address."""
 CALL_SECONDS = 5.0
 """Limit of a whole call, from the look-up of a name to the last byte: half of Waits.silence."""
 LARGEST_ANSWER_BYTES = 4 << 20
@@ -33,7 +33,7 @@ _ATTEMPTS = 4
 _IDLE_SECONDS = 60.0
 """A connection without a call for this time is closed; the server waits 90 s (k8s.io/apiserver, secure_serving.go)."""
 _SPARED_SECONDS = 2.0
-"""After a call without an answer, further calls fail at once for this time: the next program need not wait, too."""
+"""After a call without an answer, further calls fail at once for this time: the next part need not wait as well."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 """A connection whose server has vanished without a word fails after 30 s."""
 
@@ -69,7 +69,7 @@ class TimedConnection(http.client.HTTPSConnection):
         self._deadline = Deadline(0)
 
     def within(self, deadline: Deadline) -> None:
-        """Set the deadline of what follows."""
+        """Set the deadline of all following operations."""
         self._deadline = deadline
         if self.sock is not None:
             self.sock.deadline = deadline
@@ -139,7 +139,7 @@ def _addresses_of(host: str, port: int, deadline: Deadline) -> list[_Address]:
 
     try:
         threading.Thread(target=look_up, daemon=True).start()
-    except RuntimeError as error:  # the pod has as many as it may
+    except RuntimeError as error:  # the pod has reached its limit
         raise OSError(f"the address of {host} cannot be looked up: {error}") from error
     try:
         answer = answers.get(timeout=deadline.left())
@@ -203,7 +203,7 @@ class Api:
         return answer
 
     def watch(self, path: str, silence_seconds: float, *, metadata_alone: bool = False) -> Iterator[Json]:
-        """Begin a watch; the iterator has its events when they come, until the server ends it. Both raise ApiError.
+        """Begin a watch; the iterator yields its events as they come, until the server ends it. Both raise ApiError.
 
         The iterator raises it, too, if nothing comes for `silence_seconds`. Exhaust it before the next call.
         """
@@ -348,7 +348,7 @@ def _checked(status: int, text: bytes) -> Json:
 
 
 def _event_in(line: bytes) -> Json:
-    """An event of a watch. Raises ApiError, also for the one by which the server says why it ends."""
+    """An event of a watch. Raises ApiError, also for an event with the server's reason for the end of the watch."""
     try:
         event = json.loads(line)
         kind, changed = event["type"], event["object"]

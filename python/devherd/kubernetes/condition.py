@@ -1,7 +1,7 @@
 """The condition `DevicesUnhealthy` of the node.
 
-Its times are those of node-problem-detector (pkg/exporters/k8sexporter/condition/manager.go): the heartbeat moves with
-each write, at least each five minutes; the transition when the status turns.
+Its times work as in node-problem-detector (pkg/exporters/k8sexporter/condition/manager.go): the heartbeat time changes
+with each write, at least every five minutes; the transition time changes with the status.
 """
 
 import random
@@ -23,9 +23,9 @@ from devherd.spool import Identity, identity_of
 CONDITION = "DevicesUnhealthy"
 """True is a problem, as for the conditions of node-problem-detector."""
 BURST, REFILL_SECONDS = 5, 10.0
-"""Writes at once, and the time in which one more is allowed: a device that flaps."""
+"""Writes allowed at once, and the time until one more is allowed: limits the writes for a flapping device."""
 _ECHO_SECONDS = 2.0
-"""The watch shows a write after a moment: until then what it shows may be older."""
+"""Time until the watch shows a write: until then it may show an older condition."""
 _NAMED = 10
 _CURES = {
     401: "the token is not accepted",
@@ -34,7 +34,7 @@ _CURES = {
 
 
 class NodeCondition:
-    """Keeps the condition as the devices are; `api` and `watch` are None without access to an API server."""
+    """Keeps the condition up to date; `api` and `watch` are None without access to an API server."""
 
     def __init__(self, settings: Settings, api: Api | None, watch: NodeWatch | None, problems: Problems) -> None:
         self._settings = settings

@@ -29,7 +29,7 @@ _STAYS = "the configuration in force stays"
 
 
 class ConfigLabel:
-    """Writes the label's value for the supervisor; the latter two are None without access to an API server."""
+    """Writes the label's value for the supervisor; `events` and `watch` are None without access to an API server."""
 
     def __init__(
         self, settings: Settings, problems: Problems, events: EventSeries | None, watch: NodeWatch | None

@@ -1,4 +1,4 @@
-"""Sends Events with the limits of client-go's recorder, and counts those that repeat in one Event."""
+"""Sends Events within the limits of client-go's recorder, and counts repeated Events in one."""
 
 import http
 import logging
@@ -13,19 +13,19 @@ from devherd.kubernetes.api import Api, ApiError, Json, RateLimit
 log = logging.getLogger(__name__)
 
 BURST, REFILL_SECONDS = 25, 300.0
-"""Events about one object: so many at once, then one in this time.
+"""Limit of Events about one object: BURST at once, then one in each REFILL_SECONDS.
 
 `defaultSpamBurst` and `defaultSpamQPS` of client-go, tools/record/events_cache.go.
 """
 LIFETIME_SECONDS = 3600.0
-"""The API server removes an Event after this time (`--event-ttl`): a later one is the first again."""
+"""The API server removes an Event after this time (`--event-ttl`): a later one starts a new series."""
 _REFUSED_FOR_GOOD = {
     http.HTTPStatus.BAD_REQUEST,
     http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     http.HTTPStatus.UNPROCESSABLE_ENTITY,
 }
-"""The server refuses what is in the Event, as it would the next time. After other refusals it is sent again: a right
-may have been granted. client-go sends none again that the server refuses (`recordEvent`, tools/record/event.go)."""
+"""The server refuses the content of the Event, and would refuse it again. After other refusals the Event is sent again:
+a right may have been granted. client-go never resends a refused Event (`recordEvent`, tools/record/event.go)."""
 _MOST_REMEMBERED = 1024
 _LONGEST_PREFIX = 253 - 17
 """A name has 253 characters at most; a dot and 16 digits follow."""
@@ -60,8 +60,8 @@ class EventSeries:
     def send(self, event: Json, what: Hashable, times: int = 1) -> bool:
         """Send an Event; returns False if the limit does not allow it. Raises ApiError: send it again later.
 
-        One that the server refuses for what is in it is logged and left out, so that others go on.
-        One with the same `what` about the same object adds `times` to the count of the first. An Event that got no
+        An Event whose content the server refuses is logged and dropped, so that others can be sent. An Event with the
+        same `what` about the same object adds `times` to the count of the first. An Event that got no
         answer is sent again under the same name, so that the server has it once.
         """
         limit = self._limit(event)
@@ -148,5 +148,5 @@ def _trim(remembered: OrderedDict[Hashable, Any]) -> None:
 
 
 def moment(seconds: float) -> str:
-    """A Unix time as the API server has it."""
+    """A Unix time in the API server's format."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

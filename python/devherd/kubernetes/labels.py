@@ -230,7 +230,7 @@ class LabelDifference:
 class NodePatch:
     """Writes the labels of the Node itself.
 
-    `known` returns the Node's metadata as they were seen last, or None; they are read if that is not the last version.
+    `known` returns the last seen metadata of the Node, or None; outdated metadata are read again.
     """
 
     def __init__(self, api: Api, node: str, known: Callable[[], Json | None] = lambda: None) -> None:
@@ -239,7 +239,7 @@ class NodePatch:
         self._known = known
 
     def write(self, labels: Mapping[str, str]) -> str:
-        """Set these labels, except those that belong to others; returns a text about the latter. Raises ApiError."""
+        """Set these labels, except those that belong to others; returns a text about those. Raises ApiError."""
         known = self._known()
         if known is not None:
             try:
@@ -323,12 +323,12 @@ def written_on(node: Json) -> WrittenToNode:
 
 
 def written_on_node(api: Api, name: str) -> WrittenToNode:
-    """The same for the Node of this name. Raises ApiError."""
+    """As `written_on`, for the Node of this name. Raises ApiError."""
     return written_on(api.get(f"{_NODES}/{quote(name, safe='')}"))
 
 
 def written_on_every_node(api: Api) -> Iterator[WrittenToNode]:
-    """The same for each Node of the cluster. Raises ApiError."""
+    """As `written_on`, for each Node of the cluster. Raises ApiError."""
     more = ""
     while True:
         page = api.get(f"{_NODES}?limit={_PAGE}{more}")
@@ -340,7 +340,7 @@ def written_on_every_node(api: Api) -> Iterator[WrittenToNode]:
 
 
 def take_back(api: Api, written: WrittenToNode) -> None:
-    """Remove it from the node; labels and conditions of others stay. Raises ApiError."""
+    """Remove devherd's labels and condition from the node; those of others stay. Raises ApiError."""
     if written.labels:
         past_conflicts(NodePatch(api, written.node).remove)
     if written.has_condition:

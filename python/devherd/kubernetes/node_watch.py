@@ -1,6 +1,6 @@
-"""Follows the Node of this name, by one watch, in a thread that waits for the API server.
+"""Follows one Node with a watch, in a thread that waits for the API server.
 
-While the server or the right to watch is missing, the Node is read instead, once a minute at last.
+While the watch fails (no server, no right to watch), the Node is read instead, finally once a minute.
 """
 
 import http
@@ -15,7 +15,7 @@ from devherd.kubernetes.api import Api, ApiError, Json
 from devherd.waits import USUAL_WAITS, Waits
 
 _WATCH_SECONDS = 300, 600
-"""After a time between these the server ends a watch, as with those of client-go."""
+"""The server ends a watch after a random time in this range, as in client-go."""
 _SHORTEST_SECONDS = 1.0
 """A watch that the server ends sooner is not followed by another at once."""
 _JITTER = 0.9
@@ -57,7 +57,7 @@ class NodeWatch(threading.Thread):
         """Set when `seen` or `error` has changed."""
 
     def run(self) -> None:
-        """Follow for ever."""
+        """Follow the Node until the process ends."""
         while True:
             try:
                 self.follow()

@@ -1,4 +1,4 @@
-"""Events, without the name and the count that `event_series` gives them; which devices changed since the last. Pure."""
+"""Makes Events, to which `event_series` adds name and count, and finds the devices that have changed. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Change:
     """The ids that the kubelet knows each device by."""
     keys: dict[str, DeviceKey] = field(default_factory=dict)
     ways_back: dict[str, str] = field(default_factory=dict)
-    """What takes back the findings for which a device is Unhealthy."""
+    """By device id: what ends the findings that make the device Unhealthy."""
 
 
 def reasons_of(resources: Iterable[spool_pb2.Offer]) -> Reasons:
@@ -44,7 +44,7 @@ def reasons_of(resources: Iterable[spool_pb2.Offer]) -> Reasons:
 
 
 def with_lost(reasons: Reasons, lost: Iterable[health_pb2.LostDevice]) -> Reasons:
-    """The reasons, with the lost devices that are not listed any more."""
+    """The reasons, plus GONE for each lost device without reasons."""
     for device in lost:
         reasons.setdefault(device.resource_name, {}).setdefault(device.device, [GONE])
     return reasons
@@ -98,7 +98,7 @@ _SHOWN_FACTS = {"model": "", "pci_address": "PCI address ", "slot": "slot ", "se
 
 
 def ticket_of(change: Change, facts: Mapping[str, str], pods: Iterable[str]) -> str:
-    """What somebody who replaces or repairs a device wants to know besides; empty for several devices at once."""
+    """Facts for the repair or replacement of a device; empty unless exactly one device became Unhealthy."""
     if not change.is_unhealthy or len(change.devices) != 1:
         return ""
     [way_back] = change.ways_back.values()
@@ -133,7 +133,7 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
 
 
 def second_instance_event(what: str, standby: spool_pb2.Standby, node: str, now: float) -> Json:
-    """An Event about a node: another instance stands by there, and has no end to wait for."""
+    """An Event about a node: another instance has been standing by for too long."""
     text = f"devherd {standby.version} ({standby.revision}) stands by beside the one that serves: {what}"
     return _event(_node(node), ("Warning", "SecondInstance"), text[:LONGEST_MESSAGE], node, now)
 

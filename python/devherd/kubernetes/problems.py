@@ -51,7 +51,7 @@ class Problems:
         self._history.keep()
 
     def notice(self, about: str, what: str) -> None:
-        """Log and record what needs nobody's attention for long: no problem."""
+        """Log and record something that is not a lasting problem."""
         self._log(logging.WARNING, spool_pb2.Problem(vendor=KUBERNETES, path=about, error=what), what)
         self._history.keep()
 

@@ -1,7 +1,7 @@
 """Reports by Events when devices become Unhealthy and when they are Healthy again.
 
-If the API server cannot be reached, or the limit of Events is, the difference is reported later: a device that is back
-in its old state by then is not reported. How often it has changed meanwhile is counted in the next Event about it.
+If the API server cannot be reached, or the limit of Events is exceeded, changes are reported later: a device that is
+back in its old state by then is not reported. The next Event about it has the number of its changes.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 SCANNER = "scanner"
 """The process whose history has the Xids of applications."""
 FIRST_NEWS_SECONDS = 60.0
-"""Age of the oldest event that the first process reports: the scanner may have read an Xid before that one runs."""
+"""Maximum age of an event that the first process reports: the scanner may have read an Xid before it started."""
 SECOND_INSTANCE_SECONDS = 60.0
-"""Between two looks for an instance that stands by."""
+"""Time between two looks for an instance that stands by."""
 _CURES = {
     401: "the token is not accepted",
     403: "add the component deploy/kubernetes/components/events",
@@ -44,7 +44,7 @@ _CURES = {
 
 
 class Reporter:
-    """Compares the offers with what was reported."""
+    """Reports the differences between the offers and the last report."""
 
     def __init__(self, settings: Settings, api: Api, events: EventSeries, beat: Callable[[], None]) -> None:
         self._settings = settings
@@ -63,21 +63,21 @@ class Reporter:
         self._restart_at = reported.driver_restart_timestamp_seconds
         self._seen: object = None
         self._herd: InstanceState | None = None
-        """What is to be reported; None once all is."""
+        """The state to report; None once all of it is reported."""
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
         self._second_due_at = self._second_since = 0.0
         self._complaint = Once(log.warning)
         self._history_at = (reported.history_inode, reported.history_bytes) if reported.history_inode else None
-        """How far what was read is dealt with."""
+        """The position in the history up to which events are handled."""
         since = time.time() - FIRST_NEWS_SECONDS
         self._history = history.Follower(settings.run_dir, SCANNER, since, self._history_at)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
         self._history_seen: object = None
         self._news: list[history.HistoryEvent] = []
-        """What was read there and is not dealt with yet."""
+        """Events that were read from the history and are not handled yet."""
         self._lost = list(history.parsed(reported.lost, SCANNER))
-        """What became of lost devices, to be reported, if need be by the next process."""
+        """Changes of lost devices that are still to be reported, if need be by the next process."""
 
     def tend(self) -> None:
         """Report what has changed, as far as limit and server allow."""
@@ -150,7 +150,7 @@ class Reporter:
                 self._second_since = standby.since
 
     def _report_change(self, change: Change, now: Reasons) -> None:
-        """Send the Event of the node, record that, then send those of pods: a failure repeats no Event."""
+        """Send the Event about the node, record it, then send the Events about pods: a failure repeats no Event."""
         if (seconds := self._events.wait_seconds(objects.node_event(change, host_name(), time.time()))) > 0:
             raise _LimitReachedError(seconds)
         holders = self._holders(change)
@@ -178,7 +178,7 @@ class Reporter:
         self._keep()
 
     def _report_applications(self, found: Sequence[history.HistoryEvent]) -> None:
-        """Send what applications have caused to the pods that hold the device: once, as nothing is to be repaired."""
+        """Send Events about Xids of applications to the pods that hold the device: once, as nothing needs repair."""
         ids = self._ids_by_device() if found else {}
         allocations = self._allocations() if found else {}
         for event in found:
@@ -218,7 +218,7 @@ class Reporter:
         return {name: fact.text for name, fact in entry.device.facts.items()} if entry else {}
 
     def _taken_times(self, change: Change, devices: list[str]) -> int:
-        """How often the most restless of these devices has changed so since that was reported."""
+        """The highest number of such changes of one of these devices since the last report."""
         return max(self._times.get((change.resource_name, device, change.is_unhealthy), 1) for device in devices)
 
     def _send(self, event: Json, what: Hashable, times: int) -> None:
@@ -228,7 +228,7 @@ class Reporter:
     def _send_to_pod(
         self, holder: tuple[str, str], same: Hashable, times: int, made: Callable[[Json, str, float], Json]
     ) -> None:
-        """`made` makes the Event of the pod, the node's name and the time. A failure is logged, and that is all."""
+        """`made` makes the Event of the pod, the node's name and the time. A failure is only logged."""
         namespace, name = holder
         try:
             pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}", metadata_alone=True)
@@ -283,7 +283,7 @@ class _LimitReachedError(Exception):
 
 
 def _same(change: Change, devices: list[str], reasons: Mapping[str, list[str]]) -> Hashable:
-    """What is equal in Events that repeat: the evidence, a count for one, may differ."""
+    """The key by which Events count as repeated: their evidence, such as a count, may differ."""
     return (change.resource_name, *((device, *reasons.get(device, [])) for device in devices))
 
 

@@ -1,4 +1,4 @@
-"""The ledger: who really holds which device, by what processes have open and what the kubelet has given to pods.
+"""The ledger: the processes that really use each device, compared with the pods that the kubelet has given it to.
 
-`processes` reads who has devices open, `given` parses what the kubelet has given, `conflicts` finds what differs.
+`processes` finds the processes that have devices open; `compare` finds conflicts with the kubelet's assignments.
 """

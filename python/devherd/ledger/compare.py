@@ -1,4 +1,4 @@
-"""What the kubelet has given to pods, compared with what processes have open: who holds what is another's. Pure."""
+"""Compares the devices that the kubelet has given to pods with the devices that processes have open. Pure."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ class Given:
     pods: frozenset[str] = frozenset()
     """`namespace/name`."""
     uids: frozenset[str] = frozenset()
-    """Empty also if the checkpoint does not say."""
+    """Uids of the pods; also empty if the checkpoint does not have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CheckpointEntry:
 
 
 def entries_of(content: bytes) -> list[CheckpointEntry]:
-    """The entries of a checkpoint. Raises ValueError if it is none."""
+    """The entries of a checkpoint. Raises ValueError if the content is not a checkpoint."""
     try:
         entries = json.loads(content)["Data"]["PodDeviceEntries"] or []
         return [
@@ -55,7 +55,7 @@ def _ids(by_node: dict[str, Any]) -> Iterator[str]:
 def given(
     offers: Iterable[spool_pb2.Offer], allocations: Allocations, entries: Iterable[CheckpointEntry]
 ) -> dict[DeviceKey, Given]:
-    """The pods of each device that any has."""
+    """The pods of each device that is given to a pod."""
     by_id: dict[tuple[str, str], list[CheckpointEntry]] = {}
     for entry in entries:
         for device_id in entry.device_ids:
@@ -74,7 +74,7 @@ def given(
 
 
 def names_of(given_to: Iterable[Given]) -> dict[str, str]:
-    """The names of pods by uid, where a device has one pod alone."""
+    """The names of pods by uid, from devices that are given to exactly one pod."""
     return {next(iter(one.uids)): next(iter(one.pods)) for one in given_to if len(one.uids) == 1 and len(one.pods) == 1}
 
 
@@ -84,7 +84,7 @@ LEFT_OVER = "left-over-process"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Conflict:
-    """A process that has a device open which is not its own."""
+    """A process that has a device open although it should not."""
 
     key: DeviceKey
     reason: str
@@ -99,8 +99,8 @@ def conflicts(
 ) -> set[Conflict]:
     """The conflicts of one look, of devices that are not shared. A process that was killed is left over in any case.
 
-    `former`: the uids of pods that each device was given to before. `has_ended` is asked whether the kubelet has let go
-    of a pod, by its uid; False if nobody knows.
+    `former`: the uids of pods that each device was given to before. `has_ended` returns whether the kubelet has let go
+    of the pod with this uid; False if unknown.
     """
     found = set()
     for key, processes in open_by.items():
@@ -121,7 +121,7 @@ def _reason(
     is_holder = uid in holder.uids
     if uid and not is_holder and (uid in former or has_ended(uid)):
         return LEFT_OVER
-    is_unknown = bool(uid) and bool(holder.pods) and not holder.uids  # it may be the one that it is given to
+    is_unknown = bool(uid) and bool(holder.pods) and not holder.uids  # this pod may be the holder
     if not is_holder and holder.pods and not is_unknown:
         return HELD_ELSEWHERE
     others = {other for other in pods if other != uid and other not in former and not has_ended(other)}
@@ -136,7 +136,7 @@ def remembered(
     now: Mapping[DeviceKey, Given],
     open_by: Mapping[DeviceKey, Sequence[Opened]],
 ) -> dict[DeviceKey, set[str]]:
-    """The pods that a device was given to and is not any more, as long as a process of theirs has it open."""
+    """The former pods of each device, by uid, as long as one of their processes has it open."""
     kept = {}
     for key, processes in open_by.items():
         still_open = {one.place.pod_uid for one in processes} - {""}

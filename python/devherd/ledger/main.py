@@ -1,7 +1,7 @@
-"""Process `source:ledger`: looks each 10 s who has which device open, and compares it with the kubelet's word.
+"""Process `source:ledger`: every 10 s, compares who has which device open with the kubelet's assignments.
 
-It writes what it has found to be wrong as findings, and what it has seen to `<run-dir>/ledger`, for metrics and
-`devherd explain`. A conflict is a finding once two looks in a row have seen it: a pod may be about to start or to end.
+It writes conflicts as findings, and everything it has seen to `<run-dir>/ledger`, for metrics and `devherd explain`.
+A conflict is a finding once two looks in a row have seen it: a pod may be about to start or to end.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def _content(request: Path) -> bytes:
 
 
 class LedgerLooks:
-    """What the looks have seen so far."""
+    """Looks at processes and assignments, and keeps what earlier looks have seen."""
 
     def __init__(self, settings: Settings, ignore: Collection[str], boot_id: str) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class LedgerLooks:
             self._complaint.complain("cannot see who holds which device: %s", findings.failed)
         else:
             self._complaint.over()
-        with suppress(OSError):  # written again with the next look; a full directory is said elsewhere
+        with suppress(OSError):  # written again with the next look; a full directory is reported elsewhere
             spool.write(spool.path_of(self._settings.findings_directory, LEDGER), findings)
 
     async def _found(self) -> list[health_pb2.Finding]:
@@ -127,7 +127,7 @@ class LedgerLooks:
         return [_finding(one, nodes, now.get(one.key, Given()), names) for one in sorted(self._standing)]
 
     def _has_ended(self, uid: str) -> bool:
-        """True if the kubelet's directory of its pods, where it can be seen, has none of this one."""
+        """True if the kubelet's directory of pods can be seen and has no entry for this pod."""
         pods = self._settings.kubelet_dir / "pods"
         return pods.is_dir() and not (pods / uid).exists()
 

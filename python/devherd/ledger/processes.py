@@ -1,4 +1,4 @@
-"""The processes of the host that have devices open: which device by the number of its node, whose by its cgroup.
+"""Finds processes of the host that have devices open: the device by its node's number, the pod by the cgroup.
 
 Source of the files in /proc: <https://man7.org/linux/man-pages/man5/proc.5.html> and man7/cgroups.7.html. The kubelet
 names the cgroup of a pod `pod<uid>`, and for systemd, whose names have `-` between levels, with `_` in the uid
@@ -46,7 +46,7 @@ _OF_DRIVERS = frozenset(
         "/dev/infiniband/rdma_cm",
     }
 )
-"""Nodes of a driver, which whoever uses any of its devices has open: a device may be the only one that has it."""
+"""Nodes of a driver that every user of one of its devices has open; skipped even if the host has only one device."""
 
 
 class NotSeenError(Exception):
@@ -55,12 +55,12 @@ class NotSeenError(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ContainerPlace:
-    """The container of a process; all empty for one that is in none."""
+    """The container of a process; all fields are empty outside containers."""
 
     pod_uid: str = ""
-    """As the API has it, with `-`; empty for a process of no pod."""
+    """As in the API, with `-`; empty for a process outside pods."""
     container_id: str = ""
-    """As the runtime has it; empty if its cgroup does not name it."""
+    """As in the runtime; empty if the cgroup does not name it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,18 +70,18 @@ class Opened:
     number: Number
     pid: int
     started: int
-    """When it started, in clock ticks since the boot: its id may become another's."""
+    """Start time in clock ticks since the boot: the process id may be reused."""
     command: str
     """As in /proc/<pid>/comm."""
     place: ContainerPlace
     is_killed: bool = False
-    """Whether it was killed and has not ended: it waits in the kernel, as for a device that does not answer."""
+    """Whether it was killed and has not ended: it waits in the kernel, as for a silent device."""
 
 
 def own_nodes(inventory: devices_pb2.Inventory, host_root: Path) -> dict[Number, tuple[DeviceKey, str]]:
     """The device of each node that belongs to one device alone, and the node's path, by number.
 
-    MIG devices of one GPU have its node together: who has it open says nothing of any of them.
+    MIG devices of one GPU share its node: an open node does not tell which of them is used.
     """
     found: dict[Number, dict[DeviceKey, str]] = defaultdict(dict)
     for known in inventory.devices:
@@ -114,8 +114,8 @@ def place_of(text: str) -> ContainerPlace:
 def opened(numbers: Collection[Number], ignore: Collection[str], supervisor: int) -> list[Opened]:
     """The processes that have nodes with these numbers open, sorted. Raises NotSeenError.
 
-    Left out are those whose names fit a glob of `ignore`, and those of devherd: this instance's, by its supervisor, and
-    another's, by their titles.
+    Leaves out processes whose names fit a glob of `ignore`, and processes of devherd: of this instance, found by its
+    supervisor, and of other instances, found by their titles.
     """
     if why := _hidden():
         raise NotSeenError(why)
@@ -138,7 +138,7 @@ def opened(numbers: Collection[Number], ignore: Collection[str], supervisor: int
 
 
 _NEEDED = {2: "CAP_DAC_READ_SEARCH", 19: "CAP_SYS_PTRACE"}
-"""Without these only processes of the same user, with as few rights, may be looked into: ptrace(2)."""
+"""Without these, only processes of the same user without further rights can be examined: ptrace(2)."""
 
 
 def _lacking() -> list[str]:

@@ -36,7 +36,7 @@ class LabelFacts:
         return [entry for entry in self.entries if entry.vendor == vendor]
 
     def offered(self, entries: Iterable[Entry]) -> Iterator[tuple[spool_pb2.Offer, spool_pb2.Device]]:
-        """The offered ones of these devices, each with its offer."""
+        """The devices among `entries` that are offered, each with its offer."""
         keys = {entry.key for entry in entries}
         for offer in self.offers:
             for device in offer.devices:
@@ -45,7 +45,7 @@ class LabelFacts:
 
 
 def node_of(config: ResolvedConfig, inventory: Inventory, offers: Iterable[spool_pb2.Offer]) -> LabelFacts:
-    """The node with these devices and offers."""
+    """The label facts of a node with these devices and offers."""
     options = json.loads(config.native).get("vendors", {}).get("nvidia", {})
     platform = inventory.platforms.get("nvidia")
     machine = platform.facts.get("machine") if platform is not None else None

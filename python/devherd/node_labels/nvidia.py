@@ -45,7 +45,7 @@ class LabelledGpu:
 
     @property
     def in_mig_mode(self) -> bool:
-        """Whether it can only be given to containers in parts."""
+        """Whether containers can only get parts of it."""
         return bool(self.migs) or self.mig_mode == "enabled"
 
 
@@ -108,7 +108,7 @@ def _gpus_of(node: LabelFacts) -> list[Entry]:
 
 
 def _put_vgpu(labels: Labels, entries: list[Entry]) -> None:
-    """Label what virtual GPUs say of their host: NVIDIA/k8s-device-plugin, internal/lm/vgpu.go."""
+    """Label the facts that virtual GPUs report about their host: NVIDIA/k8s-device-plugin, internal/lm/vgpu.go."""
     of_host = next((entry for entry in entries if fact(entry, "vgpu_host_driver_version")), None)
     if of_host is None:
         why = "no GPU is a vGPU, or the PCI configuration that says so cannot be read whole (CAP_SYS_ADMIN)"

@@ -28,11 +28,11 @@ _FAMILIES = {
 }
 """Family by `gfx_target_version`.
 
-Linux, `kgd2kfd_probe` of amdkfd/kfd_device.c gives that for a chip, or for the IP version of its GC; the family
-`amdgpu_discovery_set_ip_blocks` of amdgpu/amdgpu_discovery.c for an IP version, and for older chips
-`amdgpu_device_ip_early_init` of amdgpu/amdgpu_device.c. The words are those of AMD's node labeller,
-`FamilyIDtoString` of internal/pkg/amdgpu/amdgpu.go in ROCm/k8s-device-plugin, which has none for GC 12. 100306 is two
-families.
+Sources in Linux: `kgd2kfd_probe` of amdkfd/kfd_device.c has the version of a chip, or of the IP version of its GC.
+`amdgpu_discovery_set_ip_blocks` of amdgpu/amdgpu_discovery.c has the family of an IP version, and
+`amdgpu_device_ip_early_init` of amdgpu/amdgpu_device.c the family of an older chip. The names come from AMD's node
+labeller, `FamilyIDtoString` of internal/pkg/amdgpu/amdgpu.go in ROCm/k8s-device-plugin, which has none for GC 12.
+100306 stands for two families.
 """
 _VERSIONS = {"driver-version": "driver_version", "driver-src-version": "driver_src_version"}
 _DISPLAY = ("0300", "0380")
@@ -59,7 +59,7 @@ _HASH_DIGITS = 8
 
 
 def amd_labels(node: LabelFacts) -> Labels:
-    """The labels of AMD GPUs, where a partition counts as one; none without a GPU."""
+    """The labels of AMD GPUs; each partition counts as a GPU. None without a GPU."""
     labels, entries = Labels(), node.of("amd")
     if not entries:
         return labels

@@ -1,1 +1,1 @@
-"""Offers: which devices are advertised under which resource name, shared how, preferred in which order. Pure."""
+"""Offers: the resource name of each advertised device, its sharing, and the order of preference. Pure."""

@@ -20,7 +20,7 @@ _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 
 
 def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: Offers) -> list[str]:
-    """The warnings, a line each: place, mistake — cure. Without devices, only those about offers."""
+    """The warnings, a line each: place, mistake — cure. Without devices, only warnings about offers."""
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
     has_matches = bool(config.resources or matches)
@@ -92,7 +92,7 @@ def _of_several_vendors(offers: Iterable[Offer]) -> Iterator[str]:
 
 
 def _given_twice(offers: Collection[Offer]) -> Iterator[str]:
-    """Warn about nodes that both generic and vendors' devices have: a line for each pair of resources."""
+    """Warn about device nodes that a generic and a vendor's device share: a line for each pair of resources."""
     if not {one.entry.vendor == GENERIC for offer in offers for one in offer.devices} >= {True, False}:
         return
     given = [

@@ -1,6 +1,6 @@
 """Offers of the device plugin front end, within the limits of its API, and the Resource that each child serves. Pure.
 
-They contain everything for the answer to Allocate: `device_plugin.allocation` only merges.
+The messages contain everything for the answer to Allocate: `device_plugin.allocation` only merges them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,7 +37,7 @@ _PREFERENCES = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedDevice:
-    """A device of an offer, encoded as the only device of each message: several of them in a row are one message."""
+    """A device, encoded as the only device of an Offer and of a Resource; concatenated encodings are one message."""
 
     ids: Sequence[str]
     in_offer: bytes
@@ -55,7 +55,7 @@ class EncodedDevice:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """An offer, encoded. One that has not changed is the same object: readers need not look at it again."""
+    """An encoded offer. An unchanged offer stays the same object, so that readers can skip it."""
 
     name: str
     head: bytes
@@ -64,7 +64,7 @@ class Made:
     parts: Mapping[DeviceKey, EncodedDevice]
     """The devices, in their order."""
     verdicts: Mapping[DeviceKey, Verdict]
-    """Those on its devices: each has the reasons and warnings of its own."""
+    """The verdict of each device of the offer that has one, by device."""
 
     @cached_property
     def in_offer(self) -> bytes:
@@ -73,7 +73,7 @@ class Made:
 
     @cached_property
     def in_resource(self) -> bytes:
-        """What its child serves, without a version."""
+        """The Resource that its child serves, without a version."""
         return b"".join([self.head_of_resource, *(part.in_resource for part in self.parts.values())])
 
     @cached_property
@@ -125,7 +125,7 @@ class DevicePluginOffers:
 
 @dataclass(frozen=True, slots=True)
 class _KeptPart:
-    """A part as last made, and what it was made of."""
+    """A part as last made, and its input."""
 
     offered: Offered
     shares: Sequence[str]
@@ -136,7 +136,7 @@ class _KeptPart:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An offer as last made, and what it was made of."""
+    """An offer as last made, and its input."""
 
     offer: Offer
     processor_nodes: Collection[int]
@@ -146,24 +146,24 @@ class _Kept:
 
 
 class Maker:
-    """Makes the messages of offers again and again; of what has not changed they are kept.
+    """Makes the messages of offers repeatedly; unchanged offers keep their messages.
 
-    `mps_root`, the options of vendors and what their devices share must stay the same for its life.
+    `mps_root`, the options of vendors and the data that their devices share must not change during its life.
     """
 
     def __init__(
         self, edits_of: EditsOf, mps_root: str, processor_nodes: Callable[[], Collection[int]] = tuple
     ) -> None:
-        """`processor_nodes` is called if an offer has devices with known NUMA nodes and others."""
+        """`processor_nodes` is called if only some devices of an offer have known NUMA nodes."""
         self._edits_of = edits_of
         self._mps_root = mps_root
         self._processor_nodes = processor_nodes
         self._kept: dict[str, _Kept] = {}
         self._more: tuple[bytes, bytes] = b"", b""
         self._more_of: object = None
-        """What the fields `_more` of the last device were made of."""
+        """The input from which `_more` was made for the last device."""
         self._judged: dict[str, tuple[Made, Made]] = {}
-        """The offers with verdicts, and without, as last made."""
+        """By name: an offer without and with verdicts, as last made."""
 
     def make(self, offers: Offers) -> DevicePluginOffers:
         """The offers as messages, without regard to health."""
@@ -181,7 +181,7 @@ class Maker:
         return result
 
     def judge(self, offers: DevicePluginOffers, verdicts: Mapping[DeviceKey, Verdict]) -> DevicePluginOffers:
-        """The same in which devices have the reasons and warnings of these verdicts."""
+        """A copy of the offers in which devices have the reasons and warnings of these verdicts."""
         before, self._judged = self._judged, {}
         judged = []
         for made in offers.made:
@@ -338,7 +338,7 @@ def _unique(offer: Offer) -> tuple[list[Offered], list[spool_pb2.Problem]]:
 
 
 def largest_size(device_id: str, numa_nodes: int) -> int:
-    """The most bytes that a device has in a list, by the encoding of protocol buffers.
+    """Maximum size of a device in a list in bytes, by the encoding of protocol buffers.
 
     Tags and lengths (9), the id, "Unhealthy" (9), the topology's tag and length (3), and for each NUMA node, of which
     Linux has up to 1 024, tags, a length and a number of two bytes (5).
@@ -349,7 +349,7 @@ def largest_size(device_id: str, numa_nodes: int) -> int:
 def _fitting(devices: list[Offered], possible_nodes: int) -> list[tuple[Offered, Sequence[str], int]]:
     """The devices that fit into one message, each with its shares and its number of replicas, 0 for none.
 
-    A device whose NUMA nodes are unknown has `possible_nodes`, and those of others.
+    The size of a device with unknown NUMA nodes is computed with `possible_nodes` plus the nodes of the other devices.
     """
     possible_nodes += len({node for offered in devices for node in offered.entry.device.numa_nodes})
     bytes_at_most = sum(
@@ -379,7 +379,7 @@ def _cut(offered: Offered, number: int) -> list[tuple[Offered, Sequence[str], in
 
 
 def _edits(offer: Offer, entry: Entry, edits_of: EditsOf) -> tuple[bytes, spool_pb2.Problem | None]:
-    """The edits of a device, without CDI names that are not valid, for which a runtime would refuse the container."""
+    """The edits of a device, without invalid CDI names, because a runtime would refuse the container."""
     edits = edits_of(entry, offer.name)
     if edits is None:
         return b"", None

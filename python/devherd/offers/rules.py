@@ -1,7 +1,7 @@
-"""Devices and configuration → offers: selection, naming, sharing, order of preference. Pure.
+"""Makes offers from devices and configuration: selection, naming, sharing, order of preference. Pure.
 
 The first rule that matches a device decides its offer; a device that no rule matches keeps its vendor's default name.
-The front ends decide how containers get devices: `device_plugin` is the kubelet's.
+The front ends decide how containers get devices: `device_plugin` is the front end for the kubelet.
 """
 
 import functools
@@ -73,7 +73,7 @@ class Offered:
     rule: str
     """The rule that chose the offer."""
     by_mps: bool = False
-    """True if they share it through NVIDIA's Multi-Process Service."""
+    """True if containers share it through NVIDIA's Multi-Process Service."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -120,15 +120,15 @@ class _Choice:
 
 
 class Arranger:
-    """Arranges the devices of a node under one configuration; the rules are asked again only about a new entry."""
+    """Arranges the devices of a node under one configuration; the rules are applied only to new entries."""
 
     def __init__(self, config: ResolvedConfig) -> None:
         self._config = config
         self._choices: dict[DeviceKey, _Choice] = {}
         self._refusals: dict[str, str | None] = {}
-        """Of each name, as many devices have the same."""
+        """By resource name: why it is refused, or None. Cached because many devices have the same name."""
         self._preferences: dict[tuple[str, bool], str] = {}
-        """Of each vendor, unshared and shared."""
+        """The default preference, by vendor and whether the device is shared."""
 
     def arrange(self, entries: Iterable[Entry]) -> Offers:
         """The offers of these devices, without regard to health."""

@@ -1,5 +1,5 @@
-"""Process `pre-start`: what must hold before a container with a device starts, by the key `pre_start` of its rule.
+"""Process `pre-start`: runs the checks of a rule's key `pre_start` before a container with a device starts.
 
-The kubelet asks a resource child, which may open no device and start no program; that asks `main`, which answers each
-request from a process of its own (`checks`).
+The kubelet asks a resource child, which must not open a device or start a program. The child asks `main`, which answers
+each request from a separate process (`checks`).
 """

@@ -1,6 +1,6 @@
-"""The answer to one request: whether devices are free and well, and what programs say of them.
+"""The answer to one request: whether devices are free and healthy, and the results of programs that check them.
 
-Runs in a process of its own, because a program may hang: `RunningProgram` ends all children of its process.
+Runs in a separate process, because a program may hang: `RunningProgram` ends all children of its process.
 """
 
 import logging
@@ -20,14 +20,14 @@ from devherd.sources.report import LONGEST_DETAIL, plain
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""Between two looks while a start waits."""
+"""Time between two looks while a start waits."""
 _MOST_OUTPUT = 65_536
 Named = tuple[str, spool_pb2.Device]
 """A device with the id under which the kubelet has it."""
 
 
 class Checks:
-    """What the rules of these devices want before a container of this resource starts."""
+    """Checks what the rules of these devices require before a container of this resource starts."""
 
     def __init__(self, settings: Settings, resource_name: str, devices: Sequence[Named], supervisor: int) -> None:
         self._settings = settings
@@ -41,7 +41,7 @@ class Checks:
     def run(self, ignore: Collection[str], suspects: Collection[DeviceKey], process: int) -> tuple[str, str]:
         """Why the container may not start, and what was done; each empty if there is nothing.
 
-        `process` is that of this program in supervisorctl, by which the supervisor finds what a program leaves behind.
+        `process`: the id of process `pre-start`, by which the supervisor finds processes that a program leaves behind.
         """
         began = time.monotonic()
         time_of_programs = max(
@@ -118,7 +118,7 @@ class Checks:
         return [(nodes[one.number][1] == "wait", _held(*nodes[one.number], one)) for one in processes]
 
     def _run(self, command: Sequence[str], timeout: float, examined: Sequence[Named], process: int) -> tuple[str, str]:
-        """Run a program: why the container may not start, or else what the program has printed."""
+        """Run a program. Returns why the container may not start, or otherwise the output of the program."""
         stderr, output = ProgramStderr(), bytearray()
         ends_at = min(self._until, time.monotonic() + timeout)
         try:
@@ -145,7 +145,7 @@ class Checks:
         return "", said
 
     def _environment(self, examined: Sequence[Named]) -> dict[str, str]:
-        """The devices as a program is told them, in lists with a blank between."""
+        """The environment variables that describe the devices to a program; list items are separated by blanks."""
         inventory = spool.read_or_empty(self._settings.devices_file, devices_pb2.Inventory)
         keys = {key_of(one) for _, one in examined}
         nodes = [

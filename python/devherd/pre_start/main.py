@@ -25,7 +25,7 @@ from devherd.spool import Identity, identity_of
 log = logging.getLogger(__name__)
 
 MOST_REQUESTS = 64
-"""At once: the kubelet starts a container of a pod at a time."""
+"""Limit of requests at once: the kubelet starts the containers of a pod one by one."""
 _REQUEST_SECONDS = 2.0
 _MOST_REQUEST = 1 << 20
 _CONFIRMED = 0
@@ -42,7 +42,7 @@ def main(child: Child) -> int:
 
 
 class Server:
-    """The parent of the processes that answer."""
+    """Takes requests, and forks a process that answers each."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -50,7 +50,7 @@ class Server:
         self._suspects = Suspects(child.settings.offers_file, self._socket.parent / "suspects.json")
         self._supervisor = os.getppid()
         self._workers: dict[int, tuple[float, list[DeviceKey]]] = {}
-        """When each request that is being answered came, and its devices, by process."""
+        """By process id: the arrival time of the request that it answers, and the request's devices."""
 
     def run(self) -> int:
         """Serve until asked to end, or until a new process is needed; returns the exit code."""
@@ -158,7 +158,7 @@ class Suspects:
 
     @property
     def keys(self) -> Collection[DeviceKey]:
-        """The devices."""
+        """The suspect devices."""
         return self._found.keys()
 
     def look(self) -> None:
@@ -183,7 +183,7 @@ class Suspects:
         )
 
     def clear(self, keys: Collection[DeviceKey], since: float) -> None:
-        """A program that was started then has confirmed that these are well."""
+        """Remove these devices: a program started at `since` has confirmed them; devices with newer findings stay."""
         self._put({key: found for key, found in self._found.items() if key not in keys or found > since})
 
     def _put(self, found: dict[DeviceKey, float]) -> None:

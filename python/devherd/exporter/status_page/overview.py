@@ -19,7 +19,7 @@ PROCESSES, RESOURCES, LOST = "processes", "resources", "lost"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A line of the list of problems; `is_bad` unless it is a warning, or a note on what an operator wants."""
+    """A line of the list of problems; `is_bad`: False for a warning, or a note on an operator's order."""
 
     text: str
     place: str
@@ -29,13 +29,13 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Numbers of ids in the kubelet's lists, of a resource or of all."""
+    """Numbers of ids in the kubelet's lists, for one resource or all."""
 
     total: int = 0
     unhealthy: int = 0
     warned: int = 0
     cordoned: int = 0
-    """By an operator, and for no other reason Unhealthy."""
+    """Cordoned by an operator, and Unhealthy for no other reason."""
 
     def __add__(self, other: "Count") -> "Count":
         return Count(
@@ -79,7 +79,7 @@ def headline(herd: InstanceState) -> str:
 
 
 def troubles(herd: InstanceState) -> Sequence[Trouble]:
-    """All problems, first those that are bad, then warnings, then notes on what an operator wants."""
+    """All problems: first the bad ones, then warnings, then notes on operators' orders."""
     found = [
         *_of_the_node(herd),
         *_of_the_instance(herd),
@@ -92,7 +92,7 @@ def troubles(herd: InstanceState) -> Sequence[Trouble]:
 
 
 def troubles_of_the_instance(herd: InstanceState) -> Sequence[Trouble]:
-    """The same without the devices."""
+    """As `troubles`, without the problems of devices."""
     found = [*_of_the_node(herd), *_of_the_instance(herd), *_of_registration(herd), *_of_the_scan(herd)]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
@@ -103,7 +103,7 @@ def is_failing(child: spool_pb2.Child) -> bool:
 
 
 def _of_the_node(herd: InstanceState) -> Iterator[Trouble]:
-    """What is no process's own fault."""
+    """Problems that no process has caused."""
     if lack := herd.lack_of_room():
         yield Trouble(lack, PROCESSES)
     if second := herd.second_instance():
@@ -192,7 +192,7 @@ def verdict(herd: InstanceState, found: Sequence[Trouble]) -> Html:
 
 
 def overview(herd: InstanceState) -> Iterator[Html]:
-    """The sections of the overview, in this order; all but that of the processes only if they have content."""
+    """The sections of the overview, in this order. Sections without content are omitted, except the processes."""
     problems = herd.scan.problems if herd.scan else ()
     if problems:
         yield _section(

@@ -132,7 +132,7 @@ MOST_VIEWS = 16
 """Limit of cached pages, least recently requested dropped first: a page of 300 kB takes 30 kB."""
 _GZIP_LEVEL = 6
 OLD_SECONDS = 5.0
-"""A page is made again after this time, for the time on it."""
+"""Age at which a page is rendered again, so that the time on it is recent."""
 _HEADERS = {
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
