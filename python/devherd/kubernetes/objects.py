@@ -133,7 +133,7 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
 
 
 def second_instance_event(what: str, standby: spool_pb2.Standby, node: str, now: float) -> Json:
-    """An Event about a node: another instance has been standing by for too long."""
+    """An Event about a node: another instance has stood by for longer than a roll-out takes."""
     text = f"devherd {standby.version} ({standby.revision}) stands by beside the one that serves: {what}"
     return _event(_node(node), ("Warning", "SecondInstance"), text[:LONGEST_MESSAGE], node, now)
 
