@@ -1,4 +1,4 @@
-"""One supervisor for every FPGA, GPU and other device on a Kubernetes node.
+"""One supervisor for all FPGAs, GPUs and other devices of a Kubernetes node.
 
 Data flow, module by module:
 

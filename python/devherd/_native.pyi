@@ -1,4 +1,4 @@
-"""The scan core, written in Rust: see rust/src/lib.rs for the way of the data through it."""
+"""The scan core, written in Rust. rust/src/lib.rs describes its data flow."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,9 +92,9 @@ class HostPath:
 
 @final
 class Fact:
-    """What is known, and the file that says so. `kind` is `text`, `integer` or `version`; ValueError for another.
+    """A known value and the file that it is from. `kind` is `text`, `integer` or `version`; ValueError for others.
 
-    `text` is the value as JSON and rules have it; ValueError for an integer that is none.
+    `text` is the value as JSON and rules show it; ValueError if `kind` is `integer` and the text is not one.
     """
 
     def __new__(cls, kind: str, text: str, source: str) -> Fact: ...
@@ -107,7 +107,7 @@ class Fact:
 
 @final
 class Platform:
-    """What all devices of a vendor have in common on a host; immutable, equal by value."""
+    """The facts that all devices of a vendor share on a host; immutable, equal by value."""
 
     def __new__(cls, *, facts: dict[str, Fact] = ..., paths: Sequence[HostPath] = ...) -> Platform: ...
     @property
@@ -115,7 +115,7 @@ class Platform:
     @property
     def paths(self) -> list[HostPath]: ...
     def in_inventory(self, vendor: str) -> bytes:
-        """As the only platform of a `devherd.devices.Inventory`."""
+        """Encoded as the only platform of a `devherd.devices.Inventory`."""
 
 @final
 class Finding:
@@ -136,17 +136,17 @@ class Finding:
     def detail(self) -> str: ...
     @property
     def file(self) -> str:
-        """What was looked at, as the host itself names it; empty where it was no file."""
+        """The file that was read, by its path on the host; empty if it was not a file."""
     @property
     def value(self) -> str:
-        """What was read; empty where nothing was."""
+        """The value that was read; empty if none was."""
     @property
     def count(self) -> int:
-        """How many events the source has counted since it began; 0 for what holds as long as it is seen."""
+        """Number of events that the source has counted since its start; 0 for a state, which lasts while it is seen."""
 
 @final
 class Evidence:
-    """What shows that the cause of an event is gone. rust/src/health/source.rs documents the words."""
+    """Proof that the cause of an event is gone. rust/src/health/source.rs documents the words."""
 
     REBOUND: Final[str]
     READDED: Final[str]
@@ -160,7 +160,7 @@ class Evidence:
 
 @final
 class Meaning:
-    """A reason that a source may give, and what that means unless the configuration says otherwise."""
+    """A reason that a source may report, and its meaning unless the configuration overrides it."""
 
     @property
     def reason(self) -> str: ...
@@ -170,28 +170,28 @@ class Meaning:
     def clears(self) -> Literal["level", "quiet", "until", "never"]: ...
     @property
     def quiet_seconds(self) -> int | None:
-        """Of `quiet`: after how many seconds without a further event it is over."""
+        """For `quiet`: it ends after this number of seconds without another event."""
     @property
     def evidence(self) -> list[str]:
-        """Of `until`: what ends it."""
+        """For `until`: the kinds of evidence that end it."""
     @property
     def after(self) -> int:
-        """For how many seconds it must stand before it counts."""
+        """Seconds for which it must last before it counts."""
     @property
     def is_damped(self) -> bool:
-        """Whether it is held for longer when it comes often."""
+        """Whether it is held longer if it recurs often."""
     @property
     def is_relative(self) -> bool:
-        """Whether it is worse than the best in this boot, which an operator may take back."""
+        """Whether it compares with the best value of this boot; an operator may accept the present value instead."""
     @property
     def only_when_new(self) -> bool:
-        """Whether what stands at the first look at a device is a warning only."""
+        """Whether a finding at the first look at a device is only a warning."""
     @property
     def threshold(self) -> str:
-        """When it is raised, for people."""
+        """When it is raised, as text for users."""
     @property
     def by_value(self) -> list[tuple[str, Meaning]]:
-        """Meanings of their own for certain values of the finding."""
+        """Other meanings for certain values of the finding."""
 
 @final
 class HealthSource:
@@ -203,17 +203,17 @@ class HealthSource:
     def reads(self) -> str: ...
     @property
     def pace(self) -> str:
-        """How often it looks if nothing calls it, for people; empty if it is none of the scan core."""
+        """How often it looks if no event triggers it, as text for users; empty for a source outside the scan core."""
     @property
     def is_of_scan_core(self) -> bool:
-        """Whether the scan core looks itself; for all others a process or module in Python does."""
+        """Whether the scan core runs this source; a process or module in Python runs all others."""
     @property
     def document(self) -> str: ...
     @property
     def meanings(self) -> list[Meaning]: ...
 
 def health_sources() -> list[HealthSource]:
-    """Every source: those of the scan core, in the order in which a device is looked at, then those of Python."""
+    """Every source: first the scan core's, in the order in which they look at a device, then Python's."""
 
 @final
 class Device:
@@ -253,7 +253,7 @@ class Device:
         """The ids under which containers share it, its own id first; empty for a device that is not shared."""
     @property
     def findings(self) -> list[Finding]:
-        """What the scan itself came across, sorted by source, reason and file."""
+        """The findings of the scan itself, sorted by source, reason and file."""
     @property
     def numa_nodes(self) -> list[int]: ...
     @property
@@ -275,18 +275,18 @@ class Device:
     def sources(self) -> dict[str, str]: ...
     @property
     def functions(self) -> list[str]:
-        """The directories of its PCI functions, as the host names them; none of a device that no scan of it made."""
+        """The directories of its PCI functions, by their paths on the host; empty if the device is not from a scan."""
 
     @property
     def distances(self) -> dict[str, int]: ...
     def in_inventory(self, more: bytes) -> bytes:
-        """As the only device of a `devherd.devices.Inventory`, with `more` fields of what is known of it."""
+        """Encoded as the only device of a `devherd.devices.Inventory`; `more` has further fields of its entry."""
 
     def in_offer(self, edits: bytes, more: bytes) -> bytes:
-        """As the only device of a `devherd.spool.Offer`, with these edits, and `more` fields of it."""
+        """Encoded as the only device of a `devherd.spool.Offer`, with these edits; `more` has further fields."""
 
     def in_resource(self, edits: bytes, more: bytes) -> bytes:
-        """As the only device of a `devherd.spool.Resource`, likewise."""
+        """Encoded as the only device of a `devherd.spool.Resource`, with these edits; `more` has further fields."""
 
 @final
 class Node:
@@ -345,7 +345,7 @@ class Edits:
     @property
     def specs(self) -> dict[str, Edits]: ...
     def encoded(self) -> bytes:
-        """As a `devherd.spool.Edits`: what the kubelet's API can carry, neither hooks nor specs."""
+        """Encoded as a `devherd.spool.Edits`, without hooks and specs, which the kubelet's API cannot carry."""
 
 @final
 class NaturalKey:
@@ -362,7 +362,7 @@ class NaturalKey:
 
 @final
 class VendorRow:
-    """What is known of a vendor without looking at a host; rust/src/vendors/table.rs documents the columns."""
+    """Facts about a vendor that are the same on every host; rust/src/vendors/table.rs documents the columns."""
 
     @property
     def name(self) -> str: ...
@@ -386,7 +386,7 @@ def vendors() -> list[VendorRow]:
 
 @final
 class Problem:
-    """Something a scan could not do."""
+    """A failure during a scan."""
 
     @property
     def vendor(self) -> str: ...
@@ -410,11 +410,11 @@ class NotExamined:
     def card(self) -> str | None: ...
     @property
     def finding(self) -> Finding | None:
-        """What is the matter with its devices meanwhile; None where nothing can be said of them."""
+        """The finding about its devices meanwhile; None if their state is unknown."""
 
 @final
 class Scan:
-    """What one scan yielded."""
+    """The result of one scan."""
 
     @property
     def devices(self) -> list[Device]: ...
@@ -424,18 +424,18 @@ class Scan:
     def problems(self) -> list[Problem]: ...
     @property
     def driverless(self) -> list[Problem]:
-        """PCI functions of served vendors without their driver, each with its address as the device."""
+        """PCI functions of served vendors that lack their driver; each has its address as the device."""
     @property
     def not_offered(self) -> list[Problem]:
-        """Hardware that is not offered, which may be as intended; each PCI function with its address as the device."""
+        """Hardware that is not offered, perhaps on purpose; each PCI function has its address as the device."""
     @property
     def unseen(self) -> list[NotExamined]: ...
     @property
     def look_again(self) -> bool:
-        """Whether something was changing: a scan before the next regular one tells more."""
+        """Whether something was changing, so that another scan is needed before the next regular one."""
     @property
     def changes_in_silence(self) -> bool:
-        """Whether a device may become another without an event."""
+        """Whether a device may turn into another one without an event."""
     @property
     def requests(self) -> dict[str, str]: ...
     @property
@@ -449,7 +449,7 @@ class Scan:
 
 @final
 class Scanner:
-    """Scans one host. `settings` is JSON, rust/src/settings.rs names its keys; ValueError when it does not fit.
+    """Scans one host. `settings` is JSON with the keys in rust/src/settings.rs; ValueError if it does not fit.
 
     `beat` is called every half second while a scan waits for cards that hang.
     """
@@ -458,29 +458,29 @@ class Scanner:
     def reconfigure(self, settings: str) -> None: ...
     def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
     def forget(self) -> None:
-        """Drop what was kept to make the next scan cheap: something has happened on the host."""
+        """Drop the cache that makes the next scan cheap; call it when something has happened on the host."""
 
     @property
     def is_simulated(self) -> bool: ...
     def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
-        """What a container gets for a device, `by` `device-plugin` or `cdi` (ValueError for another way).
+        """What a container gets for a device. `by` is `device-plugin` or `cdi`; ValueError for others.
 
-        None for a device of a vendor that is not asked for. Device and platform may be of any scan, or restored.
+        None if this scanner does not serve the device's vendor. Device and platform may be from any scan, or restored.
         """
 
     def left_out(self, device: Device) -> str | None:
         """Why the options keep a device out of the offers; None if it is offered."""
 
     def are_gone(self, devices: list[Device]) -> list[bool]:
-        """Whether each of these devices, which the last scan could not examine, is known to be gone all the same."""
+        """Whether each of these devices is known to be gone, although the last scan could not examine it."""
 
     def watched_directories(self) -> list[str]: ...
     def processor_nodes(self) -> list[int]:
-        """The NUMA nodes of the host that have processors; empty where the kernel does not tell."""
+        """The NUMA nodes of the host that have processors; empty if the kernel does not report them."""
 
 @final
 class Look:
-    """What a poll says of one device."""
+    """The result of a poll for one device."""
 
     @property
     def vendor(self) -> str: ...
@@ -493,14 +493,14 @@ class Look:
         """Sorted by source, reason and file."""
     @property
     def not_looked(self) -> dict[str, str]:
-        """Why a source did not look, by its name; its earlier findings stay in force.
+        """By source name: why the source did not look. Its earlier findings stay in force.
 
-        The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
+        An empty name means all sources: the card does not answer, no thread was left to ask it, or a look failed.
         """
 
     @property
     def is_unsure(self) -> bool:
-        """Whether another look in a second tells more."""
+        """Whether the result is uncertain, so that another look is needed in a second."""
 
 @final
 class Poller:
@@ -511,15 +511,15 @@ class Poller:
 
     def __new__(cls, scanner: Scanner) -> Poller: ...
     def switch_off(self, sources: set[str]) -> None:
-        """Let these sources read nothing, and all others read."""
+        """Switch off exactly these sources; all others read."""
 
     def watch(self, scan: Scan, kept: list[Device]) -> None:
-        """Watch the devices of a scan from now on, and those that it could not examine."""
+        """From now on, watch the devices of a scan, and `kept`: the devices that it could not examine."""
 
     def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
         """Look at everything.
 
-        Only devices with something to say are answered. What is not looked at by one of the following two is as it was.
+        The answer has only devices with something to report. Whatever `poll_due` and `poll_named` skip is unchanged.
         """
 
     def poll_due(
@@ -527,53 +527,53 @@ class Poller:
         awaited: Sequence[tuple[tuple[str, str, str], set[str]]] = ...,
         beat: Callable[[], object] | None = None,
     ) -> list[Look]:
-        """Look, as one of the regular polls, at what is due.
+        """Do a regular poll: look only at what is due.
 
-        Where something has to be found in order before a finding goes, at all that its sources look at: `awaited` has
-        these devices by vendor, card and id, and the names of the sources.
+        `awaited` has devices, by vendor, card and id, with names of sources: a finding ends only once these sources
+        have found the device in order, so everything that they look at is due.
         """
 
     def poll_named(self, named: Sequence[str], paths: bool, beat: Callable[[], object] | None = None) -> list[Look]:
-        """Look, between regular polls, at the cards at these places of sysfs; on wish at all nodes and other paths."""
+        """Between regular polls, look at the cards at these sysfs paths; with `paths`, also at all other paths."""
 
     def pause(self) -> int:
         """Seconds until a regular poll has something to look at: 1 to 5."""
 
     def device_dumps(self, beat: Callable[[], object] | None = None) -> list[tuple[str, Finding]]:
-        """All dumps that drivers have made of devices' states: path of the device on the host, and its finding.
+        """All state dumps that drivers have made: the path of the device on the host, and its finding.
 
-        Raises OSError with the reason where they cannot be listed, or a read has not come back in time.
+        Raises OSError, with the reason, if they cannot be listed or a read does not return in time.
         """
 
     def leave_alone(self, sources: set[str]) -> None:
-        """Look at nothing for these sources until others are given: what they last said stays."""
+        """Pause these sources until the next call, which replaces them; their last findings stay."""
     def reads_kernel_log(self, is_logged: bool) -> None:
-        """Whether the kernel log is read, and calls for a look: what it reports is polled less often then."""
+        """Set whether the kernel log is read and triggers looks: what it reports is then polled less often."""
     def new_memories(self) -> list[tuple[tuple[str, str, str, str], str]] | None:
-        """What a later process has to know of what was seen in this boot, by card, source, file and variant: sorted.
+        """What a successor must remember of this boot, by card, source, file and variant; sorted.
 
-        None where that is as when it was asked last.
+        None if nothing has changed since the last call.
         """
 
     def new_counts(self) -> list[tuple[str, str, str, str, str, int]] | None:
-        """The numbers that sources have read that are no findings.
+        """The counts that sources have read, which are not findings.
 
         PCI address, RDMA device (empty: all there), port or block (empty: the whole), word of the metric, kind, number.
-        None where none was read since this was asked last.
+        None if none was read since the last call.
         """
 
     def recall(self, memories: Sequence[tuple[tuple[str, str, str, str], str]]) -> None:
-        """Take in what an earlier process knew."""
+        """Restore the `new_memories` of an earlier process."""
 
     def forget_best(self, card: str, reason: str) -> None:
-        """Let what this reason is relative to begin again on a card: an operator says that what is now is right."""
+        """Drop the best value with which this reason compares on a card: an operator accepts the present value."""
 
 @final
 class UeventSocket:
     """Device events: the kernel's (NETLINK_KOBJECT_UEVENT), or those of the simulated node below a directory.
 
-    `drain` answers the variables of each event since the last call, `ACTION` and `DEVPATH` always among them, and
-    whether events were lost. OSError where the kernel refuses the socket; ValueError once it is closed.
+    `drain` returns the variables of each event since the last call, always with `ACTION` and `DEVPATH`, and whether
+    events were lost. Raises OSError if the kernel refuses the socket, ValueError once it is closed.
     """
 
     def __new__(cls, simulated_node: str | None = None) -> UeventSocket: ...
@@ -583,7 +583,7 @@ class UeventSocket:
 
 @final
 class KernelLogEvent:
-    """What the kernel log said, `times` times. rust/src/events/kernel_log_rules.rs documents the fields."""
+    """An event in the kernel log, seen `times` times. rust/src/events/kernel_log_rules.rs documents the fields."""
 
     def __new__(
         cls,
@@ -647,7 +647,7 @@ class KernelLog:
 
 @final
 class HealthReporter:
-    """What a network card's driver says of a part of it. rust/src/events/devlink.rs documents the fields."""
+    """The driver's health report on a part of a network card. rust/src/events/devlink.rs documents the fields."""
 
     @property
     def device(self) -> str:
@@ -671,25 +671,25 @@ class Devlink:
     """
 
     def __new__(cls, deadline_seconds: float, simulated_node: str | None = None) -> Devlink:
-        """Sends no request yet. ValueError for a deadline that is not positive."""
+        """Send no request yet. Raises ValueError if the deadline is not positive."""
     @property
     def is_open(self) -> bool:
-        """Whether it listens: not before the first `dump`, and never where the kernel has no devlink."""
+        """Whether it listens: only after the first `dump`, and only if the kernel has devlink."""
     def fileno(self) -> int:
-        """ValueError while it is not open."""
+        """The descriptor to poll. Raises ValueError while it is not open."""
     def receive(self) -> None: ...
     def dump(self, beat: Callable[[], object] | None = None) -> None: ...
     @property
     def is_stale(self) -> bool: ...
     @property
     def reporters(self) -> list[HealthReporter]:
-        """Sorted by device and name; none of a port's."""
+        """The reporters of devices, not of ports, sorted by device and name."""
     def close(self) -> None:
-        """Listens no longer, and knows nothing, until the next `dump`."""
+        """Stop listening and drop all reporters, until the next `dump`."""
 
 @final
 class DirectoryWatch:
-    """Watches directories for entries that come and go (inotify). OSError when the inotify limit is reached."""
+    """Watches directories for created and removed entries (inotify). OSError if the inotify limit is reached."""
 
     def __new__(cls) -> DirectoryWatch: ...
     def add(self, path: str) -> None: ...
@@ -699,17 +699,17 @@ class DirectoryWatch:
     def close(self) -> None: ...
 
 def device_list(resource: bytes) -> tuple[bytes, list[str]]:
-    """The `v1beta1.ListAndWatchResponse` of a `devherd.spool.Resource`, and the ids in it that are Unhealthy.
+    """The `v1beta1.ListAndWatchResponse` for a `devherd.spool.Resource`, and the ids in it that are Unhealthy.
 
-    Raises ValueError if it is none.
+    Raises ValueError if `resource` cannot be parsed.
     """
 
 @final
 class Preference:
-    """Which free devices of a resource fit together. `kind` is `aligned`, `packed` or `distributed`, else ValueError.
+    """Chooses devices of a resource that fit together. `kind`: `aligned`, `packed` or `distributed`, else ValueError.
 
     A device is (id, physical id, card, NUMA nodes, whether it is healthy, distances by card).
-    rust/src/allocation/mod.rs says what `choose` keeps to.
+    rust/src/allocation/mod.rs documents the rules of `choose`.
     """
 
     def __new__(
@@ -720,52 +720,53 @@ class Preference:
 __version__: str
 
 __revision__: str
-"""The source revision: what DEVHERD_REVISION was when the module was compiled; empty without it."""
+"""The source revision: DEVHERD_REVISION at compile time; empty if it was unset."""
 
 def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
-    """Refuse a pattern that is none, or too large, with ValueError."""
+    """Raise ValueError if a pattern is not a valid regular expression, or too large."""
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of what its children leave behind: it is the subreaper of prctl(2). OSError."""
+    """Make this process the parent of orphans of its children: the subreaper of prctl(2). Raises OSError."""
 
 def die_with_parent(signal: int) -> None: ...
 def nvml_facts(driver_root: str | None, library: str | None) -> str:
-    """What NVIDIA's library says, as JSON (rust/src/nvml/facts.rs). It may hang or crash, and is unloaded afterwards.
+    """The facts from NVML, as JSON (rust/src/nvml/facts.rs). The library may hang or crash; it is unloaded afterwards.
 
-    It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
-    cannot be used; with the attribute `library_version`, perhaps empty, when it is not that of the loaded driver.
+    It is searched below the driver root, then by name or path. Raises FileNotFoundError if there is none, OSError if it
+    cannot be used. The error has the attribute `library_version`, perhaps empty, if the loaded driver is of another
+    version.
     """
 
 class Hangs(Exception):  # noqa: N818 - it names the state of NVML
     """A call has not returned in time. `args` has the id of its thread, which still exists."""
 
 def answered(ask: Callable[[], _T], seconds: float, beat: Callable[[], object]) -> _T:
-    """What `ask` returns or raises, called in a thread of the fence; `beat` is called ten times a second meanwhile.
+    """Call `ask` in a thread of the fence, and return or raise what it does; calls `beat` ten times a second meanwhile.
 
-    Raises Hangs after `seconds`, and what `beat` or the handler of a signal raises.
+    Raises Hangs after `seconds`, and any exception of `beat` or of a signal handler.
     """
 
 def nvml_interface() -> str:
-    """The layouts and numbers of NVML that are used, as JSON (rust/src/nvml/interface.rs), for a test."""
+    """The NVML layouts and constants in use, as JSON (rust/src/nvml/interface.rs); for a test."""
 
 @final
 class NvmlWatch:
-    """NVIDIA's library, kept initialised. It may hang or crash; not closed, it stays until the process ends."""
+    """NVML, kept initialised until `close` or the end of the process. It may hang or crash."""
 
     def __new__(cls, driver_root: str | None, library: str | None, gpus: Sequence[str]) -> NvmlWatch:
         """Open these GPUs, by PCI address, and register for their events.
 
-        FileNotFoundError and OSError as `nvml_facts`; a GPU that does not answer is no error.
+        Raises FileNotFoundError and OSError as `nvml_facts`; a GPU that does not answer is not an error.
         """
 
     def wait(self, milliseconds: int) -> str:
-        """What happens within so many milliseconds, at once when it does: JSON (`Waited` in nvml/watch.rs)."""
+        """Wait at most `milliseconds` for events; returns the first at once, as JSON (`Waited` in nvml/watch.rs)."""
 
     def look(self, gpus: Sequence[str]) -> str:
-        """The health of those of these GPUs that are open, as a JSON list (`Reading`)."""
+        """The health of these GPUs, without those that are not open, as a JSON list (`Reading`)."""
 
     def close(self) -> None:
-        """Let go of the GPUs, shut the library down and unload it. Afterwards nothing is told."""
+        """Release the GPUs, shut the library down and unload it. Afterwards no events are reported."""
 
 def restrict(
     *,
@@ -781,23 +782,23 @@ def restrict(
     sees_processes: bool,
     capabilities: Sequence[int],
 ) -> list[str]:
-    """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.
+    """Give up all other access, for good, also for new processes; returns what the kernel cannot enforce, as text.
 
-    `devherd.supervisor.sandbox.Access` documents the fields. For a process with one thread. Raises OSError.
+    `devherd.supervisor.sandbox.Access` documents the fields. The process must have one thread. Raises OSError.
     """
 
 def open_devices(proc: Path, numbers: frozenset[tuple[int, int]]) -> tuple[list[tuple[int, tuple[int, int]]], int, int]:
-    """The processes that have a device node with one of these numbers open, by `proc`, the host's procfs.
+    """The processes that have a device node with one of these numbers open. `proc` is the host's procfs.
 
-    The first part has process and number, each pair once, sorted; the others count the processes that must not be
-    looked into, and those that were. Raises OSError if `proc` cannot be listed.
+    Returns sorted pairs of process and number, each once; the number of processes that may not be looked into; the
+    number of processes that were. Raises OSError if `proc` cannot be listed.
     """
 
 def boot_id(host_root: str) -> str:
-    """The id that the kernel has given this boot; empty on a simulated node, which has none."""
+    """The kernel's id of this boot; empty on a simulated node, which has none."""
 
 def machine(host_root: str) -> str:
-    """What tells this machine from others, also in a container: its firmware's UUID or serial number, or nothing."""
+    """The identity of this machine, also in a container: the firmware's UUID or serial number; empty if unknown."""
 
 def pci_driver(host_root: str, address: str) -> str | None:
     """The driver of the PCI function with this address, empty without one; None if there is no such function."""
@@ -806,7 +807,7 @@ def pci_functions(host_root: str, addresses: Sequence[str]) -> list[str]:
     """The sysfs paths of PCI functions, without the host root."""
 
 def awake(host_root: str, addresses: Sequence[str]) -> list[str]:
-    """Those of the PCI functions with these addresses that do not sleep, as far as the kernel tells."""
+    """The addresses of PCI functions that do not sleep, among these; a function of unknown state counts as awake."""
 
 def kfd_slots(host_root: str) -> dict[int, str]:
     """The PCI device of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own.
@@ -815,9 +816,9 @@ def kfd_slots(host_root: str) -> dict[int, str]:
     """
 
 def prints_no_xids(host_root: str) -> bool:
-    """Whether NVIDIA's driver was told to print no Xids."""
+    """Whether NVIDIA's driver is configured to print no Xids."""
 
 def sandbox_missing() -> list[str]:
-    """What the kernel cannot enforce of a sandbox of files, ports and signals; nothing is given up."""
+    """What the kernel cannot enforce of a sandbox of files, ports and signals; the process keeps all its rights."""
 
 def set_process_name(name: str) -> None: ...

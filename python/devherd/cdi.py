@@ -30,7 +30,7 @@ _ONE_FILE_A_DEVICE = {row.cdi_file_a_device for row in vendors()} - {None}
 _KIND = re.compile(r"[A-Za-z]([\w.-]*[A-Za-z0-9])?/[A-Za-z]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 _DEVICE = re.compile(r"[A-Za-z0-9]([\w.:-]*[A-Za-z0-9])?", re.ASCII)
 Brought = Mapping[str, ContainerEdits]
-"""Edits by CDI name: those of the device, of its kind and of companion devices."""
+"""Edits by CDI name, for a device, its kind and its companion devices."""
 _READABLE_BY_ALL = 0o644
 OWN_FILES = ".devherd"
 """The list of devherd's files; runtimes do not read it, because its name has no spec extension."""
@@ -43,7 +43,7 @@ def is_legal(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """The name of the spec file: that of the vendor's own plugin, so that a file left behind by it is replaced.
+    """The name of the spec file. The vendor's own plugin uses the same one, so a file that it left behind is replaced.
 
     Runtimes refuse a device that two files define.
     """
@@ -99,7 +99,7 @@ def spec_text(edits: Mapping[str, ContainerEdits], present: Collection[str]) -> 
 
 
 def read(text: str) -> dict[str, ContainerEdits]:
-    """The edits in a text of `spec_text`. Raises ValueError, KeyError or TypeError for other text."""
+    """The edits in a text that `spec_text` made. Raises ValueError, KeyError or TypeError for other text."""
     spec = json.loads(text)
     kind = spec["kind"]
     edits: dict[str, ContainerEdits] = {f"{kind}={each['name']}": each["containerEdits"] for each in spec["devices"]}

@@ -1,7 +1,7 @@
-"""What the kubelet has from the plugins that run today, beside what devherd would offer: each difference. Pure.
+"""Compares the devices that present plugins give the kubelet with those that devherd would offer. Pure.
 
-The kubelet names allocatable devices only (`GetAllocatableDevices` of its device manager): one that its plugin calls
-Unhealthy is missing there, and known at most by the pod that still holds it.
+The kubelet lists only allocatable devices (`GetAllocatableDevices` of its device manager). A device that its plugin
+calls Unhealthy is missing there; only a pod that still holds it shows its id.
 """
 
 import re
@@ -23,9 +23,9 @@ Kubelet = Mapping[str, Mapping[str, Nodes]]
 """Resource name → allocatable device id → its NUMA nodes, empty if the plugin reports none."""
 
 _REPLICA = re.compile(r"(?P<of>.+)::\d+")
-"""As devherd and NVIDIA's plugin name the replicas of a device."""
+"""The id of a replica, in devherd and in NVIDIA's plugin."""
 _CARD_SHARE = re.compile(r"(?P<of>(card|renderD)\d+)-\d+")
-"""As Intel's GPU plugin names the shares of a card."""
+"""The id of a card's share, in Intel's GPU plugin."""
 
 _KEYS_OF_NAMES = (
     ("nvidia.com/mig-*", "vendors.nvidia.mig_strategy: mixed"),
@@ -42,7 +42,7 @@ _KEYS_OF_NUMBERS = {
     "generic": "count and paths of generic[].groups",
     "simulated": "simulated[].count",
 }
-"""By vendor: the key that says how many ids there are of a device."""
+"""By vendor: the key that sets the number of ids of a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +50,26 @@ class Difference:
     """Devices of one resource that differ in the same way.
 
     Kinds: `missing-resource`, `extra-resource`, `other-name`, `replicas`, `other-ids`, `missing`, `extra`, `numa`,
-    `unhealthy`. Missing is what the kubelet has and devherd would not offer.
+    `unhealthy`. `missing` means that the kubelet has a device and devherd would not offer it.
     """
 
     kind: str
     reason: str
     devices: tuple[str, ...]
     key: str = ""
-    """The key of the configuration that removes it; empty if there is none."""
+    """The configuration key that removes the difference; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A resource: how many allocatable ids it has at the kubelet and here, and how these differ."""
+    """One resource: the number of allocatable ids at the kubelet and here, and their differences."""
 
     name: str
     kubelet: int
     devherd: int
     differences: tuple[Difference, ...] = ()
     held: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of the devices that differ: the pods that hold them, as NAMESPACE/POD."""
+    """By differing device: the pods that hold it, as NAMESPACE/POD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Offered:
 
 
 class Comparison:
-    """Both sides, with what is known of devices that are not offered."""
+    """Both sides of the comparison, and what is known about devices that are not offered."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Comparison:
             pods += [pod for one in holders if (pod := f"{one['namespace']}/{one['pod']}") not in pods]
 
     def resources(self) -> list[Compared]:
-        """Every resource of either side, by name."""
+        """The result for each resource that either side has, sorted by name."""
         return [self._compared(name) for name in sorted({*self._kubelet, *self._offered})]
 
     def unseen(self, held: Mapping[DeviceKey, Sequence["Held"]]) -> list[Unseen]:
-        """What devherd finds against devices that are allocatable at the kubelet."""
+        """Findings of devherd against devices that are allocatable at the kubelet."""
         return [
             Unseen(name, device.id, one)
             for name, ids in self._offered.items()
@@ -168,7 +168,7 @@ class Comparison:
     def _why_missing(
         self, name: str, device: str, theirs: Mapping[str, Nodes], *, is_offered: bool
     ) -> tuple[str, str, str]:
-        """Kind, reason and key for an id of the kubelet's whose device is not under this name here."""
+        """Kind, reason and key for an id that the kubelet has and devherd does not offer under this resource name."""
         base = _base(device)
         if home := self._homes.get(base):
             replicas = len(_by_base(theirs)[base])
@@ -218,7 +218,7 @@ def _base(device: str) -> str:
 
 
 def _by_base(ids: Iterable[str]) -> dict[str, list[str]]:
-    """The ids by the device of which they are."""
+    """The ids by their device."""
     grouped: dict[str, list[str]] = {}
     for each in ids:
         grouped.setdefault(_base(each), []).append(each)
@@ -228,7 +228,7 @@ def _by_base(ids: Iterable[str]) -> dict[str, list[str]]:
 def _replicas(
     there: Mapping[str, list[str]], here: Mapping[str, list[str]], ours: Mapping[str, _Offered]
 ) -> Iterator[Difference]:
-    """Devices that are shared by another number of containers."""
+    """Devices whose number of replicas differs."""
     groups: dict[tuple[int, int, str], list[str]] = {}
     for base, ids in there.items():
         if base in here and {*ids} != {*here[base]}:
@@ -244,7 +244,7 @@ def _replicas(
 
 
 def _key_of_rule(name: str, rule: str) -> str:
-    """What offers a device that the rule keeps back."""
+    """The setting that offers a device which this rule withholds."""
     if rule.startswith("resources["):
         return f"{rule}.advertise: true"
     if "mig_strategy" in rule:
@@ -255,7 +255,7 @@ def _key_of_rule(name: str, rule: str) -> str:
 
 
 def _key_of_name(name: str, home: _Offered, replicas: int) -> str:
-    """What gives the devices of `home` the kubelet's name."""
+    """The setting that gives the devices of `home` the name that the kubelet has."""
     for pattern, key in _KEYS_OF_NAMES:
         if fnmatchcase(name, pattern) and not fnmatchcase(home.offer, pattern):
             return key

@@ -47,7 +47,7 @@ class Counters:
         self.changed = False
         """True if there are unwritten counts; the writer resets it."""
         self.has_counted = False
-        """The same, for counters alone."""
+        """True if there are unwritten counts of a Counter; the writer resets it."""
         self.counted: Callable[[], object] = bool
         """Called for each count."""
         metric_of = {metric.name: metric for metric in metrics}

@@ -1,4 +1,4 @@
-"""Errors for users: what failed, why, and the cure."""
+"""Errors for users: what failed, why, and what to do."""
 
 import re
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""Forked processes. Nothing is exec'd, so everything is inherited: each begins and ends by `become`."""
+"""Forked processes. None calls exec, so each inherits everything; `become` begins and ends its life."""
 
 import contextlib
 import logging
@@ -16,7 +16,7 @@ from devherd.errors import DevherdError
 from devherd.settings import Settings
 
 CRASHED = 70
-"""Exit code of a process whose work has raised (EX_SOFTWARE of sysexits.h)."""
+"""Exit code of a process whose work raised an exception (EX_SOFTWARE of sysexits.h)."""
 KEPT = 3
 """The descriptor that `leave_the_supervisor` may keep."""
 
@@ -34,9 +34,9 @@ def forked(name: str, work: Callable[[], int]) -> int:
 
 
 def become(name: str, work: Callable[[], int], parent: int) -> NoReturn:
-    """In a process that was forked with signals held: do `work` and end, with `parent` at the latest.
+    """In a process that was forked with signals held: do `work`, then end; end earlier if `parent` does.
 
-    Nothing reaches the parent's frames below: errors are logged under this name.
+    No exception reaches the parent's stack frames: errors are logged under this name.
     """
     code = CRASHED
     try:
@@ -80,7 +80,7 @@ def leave_the_supervisor(output: int, keep: int | None = None) -> None:
 
 
 def introduce(name: str, settings: Settings, title: str = "") -> None:
-    """Set the process's title (that of `name` if none is given), and its name in the log."""
+    """Set the process's title and its name in the log; without a title, `name` gives it."""
     setproctitle.setproctitle(title_of(title or name, settings))  # also sets the short name, but cut
     _native.set_process_name(title or name)
     logs.configure(name, settings.log_level, settings.log_format)

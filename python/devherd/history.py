@@ -57,7 +57,7 @@ class HistoryEvent:
     message: str
     resource_name: str = ""
     device_id: str = ""
-    """The id of the device; for an allocation, the allocated id, which may be that of a replica or share."""
+    """The id of the device; for an allocation, the allocated id, which may be a replica's or share's."""
     reasons: tuple[str, ...] = ()
     process: str = ""
     """The writer: `scanner`, `supervisor`, `resource:<key>`, `operator`."""
@@ -99,7 +99,7 @@ class History:
         reasons: tuple[str, ...] = (),
         details: Mapping[str, str] = _NO_DETAILS,
     ) -> None:
-        """Add an event that happened now. Its line is made when it is written: an Allocate waits for none of that."""
+        """Add an event that happened now. `keep` formats and writes it later, so that Allocate does not wait."""
         event = HistoryEvent(time.time(), kind, message, resource_name, device_id, reasons, details=details)
         if len(self._waiting) == self._most_waiting:
             self._waiting.popleft()
@@ -221,14 +221,14 @@ class Follower:
         after: float | None = None,
         position: Position | None = None,
     ) -> None:
-        """Of this process; None: of all. `after` is in Unix seconds; None: now. Raises as `events`.
+        """Follow the history of `process`; None: of all. `after` is in Unix seconds; None: now. Raises as `events`.
 
-        `position` is that of another follower of the process: this one goes on there, whatever the clock was set to.
+        `position` is where another follower of the process stopped: this one goes on there, even if the clock was set.
         """
         self._run_dir = run_dir
         self._process = process
         self._read: dict[str, Position] = {}
-        """By process."""
+        """The position that was read, by process."""
         self._after = after or 0.0
         if process is not None and position is not None:
             self._read[process] = position

@@ -1,4 +1,4 @@
-"""Known devices of the host: those of the last scan and those that are gone or cannot be examined now.
+"""Known devices of the host: found by the last scan, gone, or impossible to examine now.
 
 A device keeps its resource while that is unknown (reprogrammed, unreadable), is listed as `gone` for a while after it
 has vanished, and keeps its facts while its card cannot be examined; meanwhile its health can only get worse.
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def pci_address(self) -> str | None:
-        """Its attribute; several addresses if it has several functions."""
+        """The PCI address, or several if the device has several functions; None without one."""
         return self.device.attribute("pci_address")
 
     @property
@@ -107,11 +107,11 @@ class Inventory:
 
         The entry of a device that has not changed stays the same object.
 
-        `gone` are devices that the scan could not examine and that are known to be gone all the same.
+        `gone` are devices that the scan could not examine, but that are known to be gone.
 
-        Devices absent from it are `gone` for `forget_after` seconds, those in `forgotten` no more, and those in `held`
-        for as long as pods hold them, except those of `reconfigured` vendors and of vendors that were not scanned: the
-        configuration dropped them, so they are forgotten at once.
+        A device absent from the scan stays as gone for `forget_after` seconds; if it is in `held`, as long as a pod
+        holds it; if it is in `forgotten` and not held, it is forgotten at once. Devices of `reconfigured` vendors and
+        of vendors that were not scanned are always forgotten at once, because the configuration dropped them.
         """
         found = {}
         for device in scan.devices:
@@ -138,7 +138,7 @@ class Inventory:
             self.version += 1
 
     def use_options(self, vendor_options: dict[str, str]) -> None:
-        """The devices were found under these options, by vendor."""
+        """Record the options under which the devices were found, by vendor."""
         if vendor_options != self.vendor_options:
             self.vendor_options = vendor_options
             self.version += 1
@@ -192,7 +192,7 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
 
 
 class DevicesFile:
-    """Writes the file, and reads it at the start. The part of a device that has not changed is not made again."""
+    """Writes the file, and reads it at the start. A device's part is encoded again only if the device has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -214,7 +214,7 @@ class DevicesFile:
             self._written = inventory.version
 
     def _content(self, inventory: Inventory) -> bytes:
-        """The message of the whole inventory: that of each device and that of the rest, one after the other."""
+        """The message of the whole inventory: the encoded parts of each device and of the rest, concatenated."""
         before, self._parts = self._parts, {}
         for key, entry in inventory.entries.items():
             kept = before.get(key)
@@ -231,14 +231,14 @@ def _part_of(entry: Entry) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def _known(resource_name: str, gone_since: float | None, left_out: str) -> bytes:
-    """What is known of a device beside its facts; as a rule the same for thousands."""
+    """The encoded fields of an entry besides its device's facts; usually the same for thousands of devices."""
     return spool.encoded(
         devices_pb2.KnownDevice(resource_name=resource_name, gone_since_seconds=gone_since, left_out=left_out)
     )
 
 
 def _rest_of(inventory: Inventory) -> bytes:
-    """All but its devices."""
+    """The encoded fields of an inventory without its devices."""
     platforms = [platform.in_inventory(vendor) for vendor, platform in sorted(inventory.platforms.items())]
     return b"".join([*platforms, spool.encoded(devices_pb2.Inventory(vendor_options=inventory.vendor_options))])
 

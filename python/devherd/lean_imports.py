@@ -22,7 +22,7 @@ _ASYNC_GENERATOR, _COROUTINE = 0x200, 0x80
 
 
 def _later(module: str, name: str) -> Callable[..., Any]:
-    """A function that imports the module when it is called."""
+    """A function that imports the module when called."""
 
     def called(*args: Any, **options: Any) -> Any:
         return getattr(importlib.import_module(module), name)(*args, **options)
@@ -31,7 +31,7 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 
 
 class _Page:
-    """supervisord's handler of its page, imported when somebody asks for what is no call of supervisorctl."""
+    """supervisord's handler of its web page, imported at the first request that is not a call of supervisorctl."""
 
     def __init__(self, supervisord: Any) -> None:
         self._supervisord = supervisord
@@ -99,7 +99,7 @@ HERD: StandIns = {
     "xml.etree.ElementTree": {"iterparse": _later("xml.etree.ElementTree", "iterparse")},
     "xmlrpc.client": {"Transport": object, "Fault": None},
 }
-"""What the supervisor imports, for all its children."""
+"""Stand-ins for the imports of the supervisor, which all its children share."""
 PROMETHEUS: StandIns = {
     "gzip": {},
     "http.server": {"BaseHTTPRequestHandler": object},
@@ -132,7 +132,7 @@ PROMETHEUS: StandIns = {
 _KEPT = ("SSLSocket", *HERD["inspect"])
 """Names that stay in a stand-in: asyncio never gets such a socket, and these functions do what the real ones do."""
 _OPENSSL = "_hashlib"
-"""Without it hashlib has its own functions, which are as right and need no OpenSSL."""
+"""Without this module, hashlib uses its own functions, which give the same results and need no OpenSSL."""
 
 
 class _StandIn(ModuleType):
@@ -152,7 +152,7 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def lean_imports(stand_ins: StandIns = HERD) -> Iterator[None]:
-    """Use stand-ins while modules are imported. Those that are already imported stay."""
+    """Use stand-ins while modules are imported. Modules that are already imported stay."""
     names = [name for name in stand_ins if name not in sys.modules]
     for name in names:
         sys.modules[name] = _StandIn(name, stand_ins[name])

@@ -14,7 +14,7 @@ _LIBRARIES = ("asyncio", "grpc")
 
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""Of syslog(3), by the name of a level."""
+"""Priorities of syslog(3), by the name of a level."""
 _OF_TEXT = re.compile(rb"\S+Z (?P<level>[A-Z]+) +(?P<text>.*)", re.DOTALL)
 _OF_JSON = re.compile(rb'\{"time": "[^"]*", "level": "(?P<level>[a-z]+)", .*', re.DOTALL)
 
@@ -29,9 +29,9 @@ def is_journal(descriptor: int) -> bool:
 
 
 def for_journal(lines: bytes) -> bytes:
-    """Lines of logs with their priority in front, as sd-daemon(3) has it; the journal has the time.
+    """Log lines for the journal: with their priority in front (sd-daemon(3)) and without the time.
 
-    A line that is none of a log, as those of a traceback, has the priority of the one before.
+    A line of other output, for example of a traceback, gets the priority of the line before.
     """
     made, priority = [], b""
     for line in lines.splitlines(keepends=True):
@@ -44,7 +44,7 @@ def for_journal(lines: bytes) -> bytes:
 
 
 class Once:
-    """A complaint that is made again and again, and logged when it is new."""
+    """Logs a repeated complaint once, until it changes or is over."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         """`tell` logs it: `warning` or `error` of a logger."""
@@ -57,14 +57,14 @@ class Once:
         return self._last is not None
 
     def complain(self, text: str, *arguments: object, about: object = None) -> None:
-        """Log the text unless it is that of the last complaint. With `about`, that is compared and not the text."""
+        """Log the text unless the last complaint was the same. With `about`, compare that instead of the text."""
         complaint = text % arguments if about is None else about
         if complaint != self._last:
             self._tell(text, *arguments)
         self._last = complaint
 
     def over(self) -> None:
-        """The next complaint is a new one."""
+        """End the complaint: the next one is logged even if it is the same."""
         self._last = None
 
 
@@ -105,7 +105,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """False for calls that were cancelled before gRPC handled them, as at a shutdown: they need no action."""
+    """False for calls that were cancelled before gRPC handled them, for example at a shutdown: they need no action."""
     error = record.exc_info[0] if record.exc_info else None
     return not (record.name.startswith("grpc") and error is not None and error.__name__ == "CancelledError")
 
@@ -125,14 +125,14 @@ def configure(process: str, level: str, log_format: str) -> None:
 
 
 def as_json(line: bytes, process: str) -> bytes:
-    """A line that a library wrote past the log, as an object of the log."""
+    """A JSON log object for a line that a library wrote directly, without the log."""
     text = line.decode(errors="replace").rstrip("\n")
     record = logging.LogRecord("devherd", logging.WARNING, "", 0, "%s", (text,), None)
     return f"{_JsonFormatter(process).format(record)}\n".encode()
 
 
 def fail(error: Exception) -> None:
-    """Write the last line of a process that ends for an error: `devherd: …`, as the log is written."""
+    """Write the last line of a process that an error ends, `devherd: …`, in the format of the log."""
     line = f"devherd: {error}"
     handlers = logging.getLogger().handlers
     if os.environ.get("DEVHERD_LOG_FORMAT") == "json" or any(

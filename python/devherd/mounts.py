@@ -1,6 +1,6 @@
-"""The mounts of a process: which of them a path is in, whether it may be written, and whether its source was removed.
+"""The mounts of a process: the mount of a path, whether it is writable, and whether its source was removed.
 
-proc(5), `/proc/PID/mountinfo`. The kernel marks a mount whose root was removed, as a bind mount's can be.
+proc(5), `/proc/PID/mountinfo`. The kernel marks a mount whose root was removed, which can happen to a bind mount.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # space, tab, line feed, backslash and # of a path
-_REMOVED = "//deleted"  # appended by the kernel to the path of what has no name any more (fs/d_path.c)
+_REMOVED = "//deleted"  # the kernel appends this to the path of a removed file or directory (fs/d_path.c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,17 @@ class Mount:
     is_writable: bool
     """False if the mount, or its file system, is read-only."""
     is_removed: bool
-    """True if what was bound here has been removed from its own place: a new directory there is not seen here."""
+    """True if the source of a bind mount was removed: a new directory in its place does not appear here."""
 
 
 def mounts_of(pid: int | str = "self") -> list[Mount]:
-    """The mounts that a process sees, as `point` names them. Raises OSError if the process has ended."""
+    """The mounts that a process sees, in the order of the table. Raises OSError if the process has ended."""
     table = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", errors="surrogateescape")
     return [_mount(line) for line in table.splitlines()]
 
 
 def mount_at(path: Path, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that an absolute path without links is in; of several at one point the last is seen."""
+    """The mount of an absolute path without links; the last one if several have the same mount point."""
     around = [mount for mount in mounts if path.is_relative_to(mount.point)]
     return max(enumerate(around), key=lambda each: (len(each[1].point.parts), each[0]))[1] if around else None
 

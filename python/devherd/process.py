@@ -1,8 +1,8 @@
 """A child of the supervisor: its arguments at the fork, and its heartbeat.
 
 Heartbeats are in shared memory without a path, mapped before the forks: each process stores a time. The supervisor
-reads those of the children; the exporter, which inherits the mapping, and commands, by the supervisor's descriptor,
-read all.
+reads the children's times. The exporter inherits the mapping, and commands use the supervisor's descriptor: both read
+all times.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ MOST_CHILDREN = 1 << 16
 
 BEAT_PERIOD_SECONDS = 1.0
 LOOK_PERIOD_SECONDS = 5.0
-"""Time between two looks at what events report, while nothing happens: a look finds what was not reported."""
+"""Time between two polls while no event comes: a poll finds changes that no event has reported."""
 _MEMORY_NAME = "devherd-heartbeats"
 SOURCE_MARK = "DEVHERD_SOURCE_PROCESS"
-"""In the environment of an operator's program, and so of all that it starts: the process of the source."""
+"""Environment variable of an operator's program, and of all that it starts: the id of the source's process."""
 HOLDERS = "holders"
 """The process that asks the kubelet which pods hold devices, and the scanner's request for it."""
 LONGEST_PRE_START_SECONDS = 25.0
-"""What `pre_start` may take; ending a program may take 4 s more."""
+"""Limit for all `pre_start` programs of one request; ending a program may take 4 s more."""
 PRE_START_SECONDS = 29.5
 """Process `pre-start` answers within this time: the kubelet waits 30 s (KubeletPreStartContainerRPCTimeoutInSecs)."""
 YIELD = signal.SIGUSR1
@@ -46,7 +46,7 @@ RENEW = 75
 
 
 class Heartbeat:
-    """The heartbeats as their readers have them. The slot behind those of the children is the supervisor's."""
+    """The heartbeats, for reading. The last slot, after the children's, is the supervisor's."""
 
     def __init__(self, page: mmap.mmap) -> None:
         self._page = page
@@ -58,12 +58,12 @@ class Heartbeat:
         return max(0.0, self._value(slot))
 
     def rest_seconds(self, slot: int) -> int:
-        """For how long its process rests after the last heartbeat: that is no silence."""
+        """How long the process of this slot rests after its last heartbeat; a rest does not count as silence."""
         seconds: int = _SECONDS.unpack_from(self._page, slot * _SLOT.size + _RESTS)[0]
         return seconds
 
     def silence_seconds(self, slot: int) -> float:
-        """Seconds since the last heartbeat and the rest after it, or since the start of a child without one."""
+        """Seconds since the rest after the last heartbeat ended, or since the start of a child without a heartbeat."""
         return time.monotonic() - abs(self._value(slot)) - self.rest_seconds(slot)
 
     def _value(self, slot: int) -> float:
@@ -76,7 +76,7 @@ def heartbeats_of(pid: int, descriptor: int) -> Heartbeat | None:
     path = Path(f"/proc/{pid}/fd/{descriptor}")
     try:
         if _MEMORY_NAME not in str(path.readlink()):
-            return None  # another process has the number by now
+            return None  # the process id now belongs to another process
         with path.open("rb") as memory:
             return Heartbeat(mmap.mmap(memory.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError):
@@ -175,7 +175,7 @@ class Child:
     """How the previous process ended; empty for the first."""
     sandbox: Confined | None = None
     may_watch: bool = True
-    """False if it is to do without inotify: the user's instances are not for devherd alone."""
+    """False if it must not use inotify: other programs need some of the user's inotify instances."""
 
     def beat(self, rest_seconds: int = 0) -> None:
         """Store the heartbeat; the child's main loop calls it every BEAT_PERIOD_SECONDS, and after a rest."""
@@ -213,7 +213,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A process or thread as proc_pid_stat(5) has it."""
+    """The fields of a process or thread in proc_pid_stat(5)."""
 
     name: str
     state: str
@@ -223,16 +223,16 @@ class Stat:
     cpu_ticks: int
     """User and system time, in clock ticks."""
     started: int
-    """Clock ticks from the boot to its start: its id may become another's."""
+    """Clock ticks from the boot to its start; tells it from a later process with the same id."""
 
 
 def stat_of(process: int | str) -> Stat:
-    """What the kernel says of a process, by its id or `self`, or of a thread, `self/task/ID`. Raises OSError."""
+    """The kernel's data on a process, by its id or `self`, or on a thread, `self/task/ID`. Raises OSError."""
     return parsed_stat(Path(f"/proc/{process}/stat").read_text(errors="replace"))
 
 
 def parsed_stat(text: str) -> Stat:
-    """The content of the file, in which the name may have blanks and brackets."""
+    """The parsed content of the file; the name in it may contain blanks and brackets."""
     before, _, after = text.rpartition(")")
     fields = after.split()  # from field 3 on
     parent, group, user, system, started = (int(fields[field - 3]) for field in (4, 5, 14, 15, 22))

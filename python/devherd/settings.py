@@ -43,11 +43,11 @@ class Settings:
 
     config_path: Path | None = None
     config_seen: tuple[int, int, int] | None = None
-    """The version of that file that was read (spool.Identity)."""
+    """The version of the configuration file that was read (spool.Identity)."""
     configurations: Configurations | None = None
-    """The directory of that file, if a label of the node chooses it."""
+    """The directory of the configuration file, if a label of the node chooses it."""
     config_label_value: str = ""
-    """The label's value at that time; empty if the node has no such label, or it could not be read."""
+    """The label's value when the file was read; empty if the node has no such label, or it could not be read."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
@@ -92,7 +92,7 @@ class Settings:
 
     @property
     def socket_directories(self) -> tuple[Path, Path]:
-        """All directories that may have sockets of a resource, by either kind of registration."""
+        """All directories that may have sockets of a resource, for both kinds of registration."""
         return self.plugin_directory, self.plugins_registry
 
     @property
@@ -107,7 +107,7 @@ class Settings:
 
     @property
     def kubelet_directories(self) -> tuple[Path, ...]:
-        """What a pod has bound of the kubelet: its directory as a whole, or these of it."""
+        """The directories of the kubelet that a pod mounts: the whole directory, or these parts of it."""
         return self.kubelet_dir, *self.socket_directories, self.pod_resources_socket.parent
 
     @property
@@ -167,12 +167,12 @@ class Settings:
 
     @property
     def lost_file(self) -> Path:
-        """The devices that are missed, written by the scanner (devherd/health/lost.py)."""
+        """The lost devices, written by the scanner (devherd/health/lost.py)."""
         return self.run_dir / LOST_FILE
 
     @property
     def kept_lost_file(self) -> Path | None:
-        """The same, kept for the next boot."""
+        """The lost devices, kept for the next boot."""
         return None if self.lasting_directory is None else self.lasting_directory / LOST_FILE
 
     @property
@@ -222,7 +222,7 @@ class Settings:
 
     @property
     def nvidia_pause_file(self) -> Path:
-        """That NVIDIA's managers have paused the node's GPU clients; written by process `kubernetes`."""
+        """Exists while NVIDIA's managers pause the node's GPU clients; written by process `kubernetes`."""
         return self.kubernetes_directory / "nvidia-pause.pb"
 
     @property
@@ -247,7 +247,7 @@ class Settings:
 
     @property
     def pre_start_socket(self) -> Path:
-        """Where process `pre-start` is asked before a container starts (pre_start/main.py)."""
+        """The socket of process `pre-start`, which is asked before a container starts (pre_start/main.py)."""
         return self.run_dir / "pre-start" / "sock"
 
     @property
@@ -292,7 +292,7 @@ class Settings:
 
     @property
     def reserve_file(self) -> Path:
-        """Room that is given up when the run directory is full."""
+        """A file that reserves space: it is removed when the run directory is full."""
         return self.run_dir / "reserve"
 
     @property
@@ -338,7 +338,7 @@ class Settings:
 
     @property
     def driver_restart_file(self) -> Path:
-        """The last end of an instance for the library of a newer driver, written by the supervisor."""
+        """Records that an instance ended because of a newer driver, written by the supervisor."""
         return self.run_dir / "driver-restart.pb"
 
     @property
@@ -382,7 +382,7 @@ COMMON_OPTIONS: Mapping[str, CommonOption] = {
     "log_level": CommonOption("LEVEL", "debug, info, warning or error (default: {})"),
     "log_format": CommonOption("FORMAT", "text or json, on stderr (default: {})"),
 }
-"""The options that every command accepts besides `--config`, by key: each is a field of `Settings`."""
+"""The options that every command accepts besides `--config`; each key is a field of `Settings`."""
 _FIXED = (*(name for name, option in COMMON_OPTIONS.items() if option.is_fixed), "kubelet_check")
 
 

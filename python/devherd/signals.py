@@ -1,7 +1,7 @@
-"""How a process is told to end: SIGTERM and SIGINT are noted, and looked at where it can end.
+"""Ending a process: handlers note SIGTERM and SIGINT, and the process checks for them where it can end.
 
-Waits of this module end at once when one comes. The handlers raise nothing: an exception during an import gets into the
-initialisation of C extensions; some lose it, some crash. In a fork it is lost, too.
+Waits of this module end at once when a signal comes. The handlers raise nothing: an exception during an import would
+reach the initialisation of C extensions, which lose it or crash; during a fork it would be lost, too.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HasDescriptor(Protocol):
-    """A file, a socket, or what has one."""
+    """A file, a socket, or another object with a descriptor."""
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -122,7 +122,7 @@ def ready(sources: Iterable[Source], seconds: float | None = None) -> list[Sourc
         there = [places[descriptor] for descriptor in found if descriptor in places]
         if there or not found:
             return there if not is_to_end() else []
-        _wakeups[0].handle_read_event()  # perhaps another signal, which does not ask for the end
+        _wakeups[0].handle_read_event()  # perhaps another signal, which does not request the end
     return []
 
 

@@ -87,7 +87,7 @@ def write(path: Path, message: Message) -> bool:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as bytes, the same for equal messages. Those of several messages in a row are one message."""
+    """A message as bytes, the same for equal messages. Concatenated, the bytes of several messages are one message."""
     return message.SerializeToString(deterministic=True)
 
 
@@ -229,12 +229,12 @@ def listed(offer: spool_pb2.Resource) -> Iterator[tuple[str, spool_pb2.ListedDev
 def listed(
     offer: spool_pb2.Offer | spool_pb2.Resource,
 ) -> Iterator[tuple[str, spool_pb2.Device | spool_pb2.ListedDevice]]:
-    """Every id with its device, in the order of the offer."""
+    """Each id of the kubelet's list with its device, in the order of the offer."""
     for device in offer.devices:
         for device_id in ids_of(device.id, device.replicas, device.shares):
             yield device_id, device
 
 
 def size_of(offer: spool_pb2.Offer | spool_pb2.Resource) -> int:
-    """The number of ids."""
+    """The number of ids in the kubelet's list."""
     return sum(map(number_of_ids, offer.devices))

@@ -31,7 +31,7 @@ def sharing_of(device: "spool_pb2.Device") -> str:
 
 
 def place(pci_address: str, slot: str, serial: str) -> str:
-    """Where a device is, of what is known: `0000:83:00.0, slot 7, serial 1565023018293`; empty without any of it."""
+    """Where a device is: `0000:83:00.0, slot 7, serial 1565023018293`; unknown parts are left out."""
     parts = (("", pci_address), ("slot ", slot), ("serial ", serial))
     return ", ".join(f"{word}{value}" for word, value in parts if value)
 

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(words: Sequence[str], *, is_supervisor: bool) -> Callable[[], int]:
-    """The command that the words name. What the supervisor imports, its children share."""
+    """The command that the words name. For the supervisor, imports are kept lean, because its children share them."""
     with lean_imports() if is_supervisor else contextlib.nullcontext():
         from devherd.cli import commands
 

@@ -29,7 +29,7 @@ class Command:
     options: tuple[str, ...] = COMMON_OPTIONS
     """The common options that have an effect; its help shows only these."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """What its help says of an option, in place of the usual words."""
+    """Help texts that replace the usual ones, by option."""
     is_listed: bool = True
     """Whether `devherd --help` and completion offer it; a command that few people need is only in the manual."""
 
@@ -238,7 +238,7 @@ def parser_of(name: str) -> Parser:
 
 @dataclass(frozen=True, slots=True)
 class _Implementation:
-    """What the module of a command has for it."""
+    """The parts of a command's module: its options, its function, its description."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]

@@ -44,7 +44,7 @@ class ComparisonReport:
 
     @property
     def is_same(self) -> bool:
-        """Whether pods would have the same devices of devherd."""
+        """Whether pods would get the same devices from devherd."""
         return not any(resource.differences for resource in self.resources)
 
 
@@ -97,7 +97,7 @@ def compare(config: "Config", globs: Sequence[str] = ()) -> ComparisonReport:
 
 
 def _recall(offers: "Sequence[Offer]", file: "Path") -> None:
-    """Add why devices are Unhealthy for the devherd that runs here: a scan sees neither cordons nor what has been."""
+    """Add the running instance's reasons for Unhealthy devices: a scan sees neither cordons nor past events."""
     from devherd import spool
     from devherd.inventory import key_of
     from devherd.proto.spool_pb2 import Offers

@@ -74,7 +74,7 @@ def references() -> Iterator[Reference]:
 
 
 def common_options() -> list[Option]:
-    """Those that mean the same with every command, `--help` first."""
+    """The options that mean the same with every command, `--help` first."""
     parser = Parser(prog="devherd")
     add_common_options(parser)
     return _reference("run", "", "", parser).options
@@ -121,7 +121,7 @@ def _actions(parser: argparse.ArgumentParser) -> "list[argparse._SubParsersActio
 _FILES = {"FILE": "-f", "DIR": "-d", "FILE.tar.gz": "-f", "DIRECTORY": "-d"}
 """compgen's option for values of this name."""
 WORDS = "__complete"
-"""The command by which a script asks for what only the running instance knows: not for people."""
+"""The hidden command with which a completion script asks the running instance for words."""
 _OF_DEVICES = ("explain", "cordon", "uncordon", "clear")
 """Commands whose arguments are a resource and a device."""
 _CTL = (
@@ -138,7 +138,7 @@ _CTL = (
     "reload",
     "shutdown",
 )
-"""Supervisorctl's actions that are of use here; the names of programs follow the first eight."""
+"""Useful actions of supervisorctl; the first eight take names of programs."""
 _TOP = ("--help", "--version")
 
 
@@ -283,8 +283,8 @@ def _quoted(text: str) -> str:
 def live(how: str, line: str) -> Iterator[str]:
     """What may follow a line that is being typed: actions, programs, resources, devices of the running instance.
 
-    Bash takes a word up to its last `:` for another word, and wants only what follows that; `how` is `whole` for
-    shells that do not.
+    Bash splits words at `:`, so the output has only the part after the last `:`. `how` is `whole` for shells that
+    do not split.
     """
     try:
         words = shlex.split(line)
@@ -335,7 +335,7 @@ def _nameable(settings: Settings) -> Iterator[str]:
 
 
 def _arguments(words: Sequence[str]) -> tuple[list[str], str]:
-    """The words that are no options, nor an option's value; and the value of --run-dir."""
+    """The positional words, without options and their values; and the value of --run-dir."""
     given, run_dir, before = [], "", ""
     for word in words:
         name, equals, value = word.partition("=")

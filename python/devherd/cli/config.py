@@ -84,7 +84,7 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
 
 
 def _of_files(config: "Config") -> "Iterator[Problem]":
-    """A warning for each file and program that is named and could not be used on this host."""
+    """A warning for each configured file or program that cannot be used on this host."""
     from devherd.config.errors import Problem
     from devherd.sources.request import unreadable, unusable
 

@@ -49,7 +49,7 @@ def changing_cordons(settings: Settings) -> Iterator[Changes]:
 
 
 def unwritable(what: str, error: OSError) -> UnreachableError:
-    """A file of the instance cannot be written: its directory is full, or this user's it is not."""
+    """The error for a file of the instance that cannot be written: no space is left, or this user may not write it."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return UnreachableError(what, error.strerror or str(error), "make room there" if is_full else "use sudo")
 
@@ -182,7 +182,7 @@ def run_forget(arguments: argparse.Namespace) -> int:
 
 
 def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:
-    """Those of the run directory or, without it, as after a boot, of the state directory."""
+    """The lost devices from the run directory or, if it has no file, for example after a boot, the state directory."""
     try:
         for file in filter(None, (settings.lost_file, settings.kept_lost_file)):
             with contextlib.suppress(FileNotFoundError):
@@ -193,7 +193,7 @@ def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:
 
 
 def _lost_named(lost: list[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
-    """Raises UsageError if there is no such device, or if several ids begin so."""
+    """The lost devices that `text` names. Raises UsageError for none, or if it is the beginning of several ids."""
     chosen = named(lost, text)
     if not chosen:
         raise unknown("lost device", text, [device.device for device in lost])
@@ -204,7 +204,7 @@ def _lost_named(lost: list[health_pb2.LostDevice], text: str) -> list[health_pb2
 
 
 FORGET_SECONDS = 10.0
-"""In which the scanner has forgotten a device: a scan takes less, also of a node of a thousand."""
+"""Limit for the scanner to forget a device: even a scan of a thousand devices takes less."""
 
 
 def _are_forgotten(settings: Settings, devices: list[health_pb2.LostDevice]) -> bool:

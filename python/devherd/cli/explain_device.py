@@ -13,7 +13,7 @@ from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDONED
 
 MOST_EVENTS = 10
-"""Limit on the events that are shown of a device."""
+"""Limit on the events shown for a device."""
 _OF_A_DEVICE = ("verdict", "allocation", "application", "cordon", "clear")
 
 
@@ -126,7 +126,7 @@ def cordon_of(device: Json) -> str:
 
 
 def where(device: Json) -> str:
-    """Where somebody finds a device: its address, slot, serial number; without these its paths."""
+    """The location of a device: address, slot, serial number; without these, its paths."""
     facts = (("PCI address", "pci_address"), ("slot", "slot"), ("serial", "serial"))
     return ", ".join(f"{word} {device[name]}" for word, name in facts if device[name]) or ", ".join(device["paths"])
 

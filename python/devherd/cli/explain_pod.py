@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devherd.settings import Settings
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-"""A namespace has no dot, which tells it from the domain of a resource."""
+"""The name of a pod: a namespace has no dot, unlike the domain of a resource."""
 _WHILE_HELD = ("verdict", "application", "cordon", "clear")
 _API_SECONDS = 2.0
 
@@ -110,7 +110,7 @@ def _held(known: Known, name: str) -> list[tuple[str, str, str]]:
 
 
 def _at_the_api_server(name: str) -> Json | None:
-    """The pod as the API server has it; None if there is none to ask, or it knows no such pod."""
+    """The pod's object from the API server; None if no API server is reachable, or if it has no such pod."""
     from devherd.kubernetes.access import ApiAccess
     from devherd.kubernetes.api import Api, ApiError
 
@@ -145,7 +145,7 @@ def _wants(pod: Json, known: Known, held: Sequence[tuple[str, str, str]]) -> lis
 
 
 def _status(pod: Json) -> Json:
-    """Phase and node of a pod, and what kubelet or scheduler say of it."""
+    """Phase and node of a pod, and the messages of kubelet or scheduler about it."""
     status = pod.get("status", {})
     scheduled: Json = next((one for one in status.get("conditions", []) if one.get("type") == "PodScheduled"), {})
     unscheduled = scheduled.get("message") if scheduled.get("status") == "False" else None
@@ -164,7 +164,7 @@ def _obstacles(known: Known) -> list[Json]:
 
 
 def _happened(known: Known, events: Sequence[HistoryEvent], given: Sequence[HistoryEvent]) -> list[HistoryEvent]:
-    """The events of a pod's devices from when it was given them until another was, with the events that say so."""
+    """The allocations `given`, and the events of their devices until another pod got these, by time."""
     found = {id(event): event for event in given}
     for allocation in given:
         for listed_id in history.devices_of(allocation):

@@ -59,7 +59,7 @@ def numbers(known: Known, offer: spool_pb2.Offer) -> Json:
 
 
 def obstacle(known: Known, resource_name: str, wanted: int) -> str:
-    """Why a pod gets no such number of devices of a resource here; empty if nothing is in its way."""
+    """Why a pod cannot get `wanted` devices of a resource here; empty if it can."""
     offer = next((each for each in known.herd.resources if each.name == resource_name), None)
     if offer is None:
         others = any(name == resource_name for name, _ in known.allocations or ())
@@ -152,7 +152,7 @@ def _badness(subject: Subject) -> int:
 
 
 def lines_of_everything(explanation: Json) -> Iterator[str]:
-    """What is not well as text, or that all is."""
+    """The problems as text, or a line that all is well."""
     devices = amount(explanation["total"], "device")
     whole = f"{devices} of {amount(explanation['resources'], 'resource')}"
     if not any(explanation[part] for part in ("problems", "warnings", "devices", "lost")):

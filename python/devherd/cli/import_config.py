@@ -95,7 +95,7 @@ def _write(found: list["Imported"], directory: Path) -> None:
             with file:
                 file.write(_text(imported))
         except OSError as error:
-            path.unlink(missing_ok=True)  # a part of a configuration would be taken for the whole
+            path.unlink(missing_ok=True)  # a partial configuration could be mistaken for a complete one
             raise _unwritable(path, error) from error
         sys.stdout.write(f"{path}\n")
 

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     options.append(f"--config={_written(imported)}")
     if not given["host_root"] and "DEVHERD_HOST_ROOT" not in os.environ and (_HOST / "proc/driver").is_dir():
         options.append(f"--host-root={_HOST}")
-        with contextlib.suppress(OSError):  # it is there, or nobody knows which pod has which device
+        with contextlib.suppress(OSError):  # it exists already, or without it nobody knows which pod has which device
             (Path("/") / _POD_RESOURCES).symlink_to(_HOST / _POD_RESOURCES)
     command = [sys.executable, "-P", "-m", "devherd", "run", *options]
     os.execv(command[0], command)  # noqa: S606 - no shell is needed

@@ -1,4 +1,4 @@
-"""The common options of all commands, and the configuration by them."""
+"""The common options of all commands, and loading of the configuration with them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ COMMON_VALUES = {
     "--log-level": get_args(settings.LogLevel),
     "--log-format": get_args(settings.LogFormat),
 }
-"""The values of the options that have few, for completion; the configuration checks all values."""
+"""The possible values of options that have only a few, for completion; the configuration checks all values."""
 
 
 def load_config(arguments: "argparse.Namespace") -> "Config":
@@ -47,5 +47,5 @@ def plugin_of(text: str) -> str:
 
 
 def given_options(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None]:
-    """The values of these options, which have one; None for one that is not given."""
+    """The values of these options; None for an option that is not given."""
     return {name: given.get(name) for name in names}

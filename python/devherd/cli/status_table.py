@@ -144,7 +144,7 @@ def _about_cordons(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Ite
 
 
 def _lost(devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
-    """The devices that are missed, also those that the kubelet's lists have no more."""
+    """The lost devices, including those that are no longer in the kubelet's lists."""
     if not devices:
         return
     made = table(

@@ -22,7 +22,7 @@ MOST_NAMED = 10
 _ADDRESS = re.compile(
     r"(?:pci:)?(?:0*(?P<domain>[0-9a-f]{1,8}):)?(?P<rest>[0-9a-f]{2}:[0-9a-f]{0,2}(?:\.[0-7]?)?)", re.IGNORECASE
 )
-"""Also as NVIDIA's driver prints it, `PCI:0000:83:00`, and its tools, `00000000:83:00.0`."""
+"""A PCI address, also as NVIDIA's driver (`PCI:0000:83:00`) and tools (`00000000:83:00.0`) print it."""
 _BY = ("pci_address", "slot", "serial", "uuid")
 """The facts whose text a word may be; a card of several functions has several addresses."""
 
@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def ids(self) -> list[str]:
-        """Its own id and those that the kubelet knows it by."""
+        """Its own id and its ids in the kubelet's list."""
         if self.device is None:
             return [self.key[2]]
         return list(dict.fromkeys((self.device.id, *ids_of(self.device.id, self.device.replicas, self.device.shares))))
@@ -143,7 +143,7 @@ def _by_beginning(subjects: Iterable[Subject], word: str, address: str) -> list[
 
 
 def _named(subject: Subject, word: str) -> Subject:
-    """The device by the id of a replica, where that was given."""
+    """The device; named by the replica's id if the word is one."""
     return Subject(subject.key, word, subject.offer, subject.device, subject.left_out, subject.facts)
 
 

@@ -26,7 +26,7 @@ UNLIMITED_WIDTH = 100_000
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Pass the error on: the command ends as one in a pipe does, where rich would end it with code 1."""
+        """Pass the error on, so that the command ends like others in a pipe; rich would exit with code 1."""
         raise  # noqa: PLE0704 - rich calls it in an `except` clause
 
 
@@ -37,7 +37,7 @@ def console() -> Console:
 
 
 def show(terminal: Console, content: RenderableType) -> None:
-    """Print the content: without what a table can do without, if the terminal is too narrow.
+    """Print the content; tables drop dispensable columns if the terminal is too narrow.
 
     If names do not fit even then, the terminal wraps the lines: no name is truncated.
     """

@@ -158,7 +158,7 @@ _OF_THE_KUBELET = ("device-plugins", "plugins", "plugins_registry", "pod-resourc
 
 
 def _shared_directory(config: Config) -> Iterator[Problem]:
-    """An error for a run directory whose other users would lose it: it gets mode 0700, and files of devherd's."""
+    """An error for a run directory that other programs use: devherd would set its mode to 0700 and fill it."""
     run_dir, kubelet_dir = config.run_dir, config.kubelet_dir
     if run_dir == Path("/"):
         yield Problem(("run_dir",), "`/` is the root of the file system", "give a directory of its own")
@@ -234,7 +234,7 @@ def warnings_of(config: Config) -> Iterator[Problem]:
 
 
 def placed(config: Config, problem: Problem) -> str:
-    """A warning as a line: file, line and column, key path, what has no effect — what to do."""
+    """A warning as a line: file, line and column, key path, the setting without effect — what to do."""
     return f"{place_of(config, problem.location)}: {problem.what} — {problem.cure}"
 
 

@@ -1,4 +1,4 @@
-"""Finds the configuration file: the one given, the one that a label of the node chooses, or the default one.
+"""Finds the configuration file: a given one, the choice of a node label, or the default.
 
 Options take precedence over the environment; in each of them, a file takes precedence over a directory.
 """

@@ -34,7 +34,7 @@ def given_values(options: Mapping[str, str | None], environ: Mapping[str, str]) 
 
 
 def _from_here(path: str) -> str:
-    """The absolute path of a relative one; `~` and `$` that no shell has expanded stay, and are refused later."""
+    """The absolute form of a path; `~` and `$` that no shell has expanded stay, and are refused later."""
     return path if not path or path.startswith(("~", "$")) or "\0" in path else str(Path(path).absolute())
 
 

@@ -47,7 +47,7 @@ def what_else(content: Any, text: str, plugin_of: PluginOf) -> Problem | None:
 
 _FIELDS = Config.model_fields
 _OF_THE_CHART = {"config", "configs", "components", "image"}
-"""Keys of the chart's values, of which devherd has none; `resources` and `vendors` both have."""
+"""Keys that only the chart's values have; `resources` and `vendors` are keys of both."""
 
 
 def _is_of_the_chart(content: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration in force: plain values, validated and complete, with nothing left to look up or to default.
+"""The configuration in force: plain values, validated and complete, with all defaults applied.
 
 Its sections are generated (sections.py); other values that follow from the file are here. One process writes it to
 `<run-dir>/config.json` for the others. `selects` decides which devices a selector matches.
@@ -49,7 +49,7 @@ class ResolvedConfig(sections.Config):
     device_info_dir: Path | None = None
     """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
     pools: list[str] = field(default_factory=list)
-    """The resources that are offered whether they have devices or not: the pools of RDMA devices."""
+    """The resources that are offered even without devices: the pools of RDMA devices."""
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""
@@ -170,7 +170,7 @@ class ConfigPart(Generic[Part]):
 
 
 def _built(kind: Any, value: Any) -> Any:
-    """A value from JSON, converted to the type with which its field is declared."""
+    """A value from JSON, converted to the declared type of its field."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
         return _instance(kind, value)

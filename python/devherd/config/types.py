@@ -56,7 +56,7 @@ def _is_duration(field: FieldInfo) -> bool:
 
 
 _AS_LIKELY = 0.1
-"""How much lower the similarity of a word may be than the best one's for the word to be suggested as well."""
+"""A word is also suggested if its similarity is lower than the best one's by at most this."""
 
 
 def meant(word: str, known: Collection[str]) -> str:

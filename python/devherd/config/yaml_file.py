@@ -16,7 +16,7 @@ MAX_DEPTH = 50
 """libyaml composes nested nodes recursively and would run out of stack."""
 MAX_BYTES = 10_000_000
 MAX_REPEATED = 100_000
-"""Values that aliases may add to those that are written: a few lines of them can mean millions."""
+"""Limit on the values that aliases add to the written ones: a few lines of aliases can mean millions of values."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -28,7 +28,7 @@ class WrittenInt(int):
 
 
 class RefusedYamlError(yaml.MarkedYAMLError):
-    """A text has something that YAML allows and a configuration does not."""
+    """A text has something that is valid YAML but not allowed in a configuration."""
 
     def __init__(self, what: str, cure: str, mark: Any) -> None:
         super().__init__(problem=what, problem_mark=mark)
@@ -100,7 +100,7 @@ def _check_aliases(root: yaml.Node) -> None:
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
-        """The number of values that a node means, with each alias as often as it is there; 0 within itself."""
+        """The number of values in a node, counting each use of an alias; an alias inside its own anchor counts as 0."""
         if id(node) not in sizes:
             sizes[id(node)] = 0
             parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
@@ -159,7 +159,7 @@ _NOT_CLOSED = {
     "did not find expected ',' or ']'": ("a `[` is not closed", "add the `]`, or the `,` between two items"),
     "found unexpected end of stream": ("a quote is not closed", "close it"),
 }
-"""The same for errors noticed at the end of the file; libyaml's context mark is where they begin."""
+"""Problem and cure for errors noticed at the end of the file; libyaml's context mark is where they begin."""
 
 
 @dataclass(frozen=True, slots=True)

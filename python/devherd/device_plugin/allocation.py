@@ -49,7 +49,7 @@ def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
-    """Refuse several ids if `fail_requests_greater_than_one` is set, unless all are whole devices beside shared ones.
+    """Refuse several ids if `fail_requests_greater_than_one` is set and a requested device is shared.
 
     Without replicas in the resource, the ids are shares.
     """

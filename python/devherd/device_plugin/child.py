@@ -33,7 +33,7 @@ JITTER = 0.25
 STEADY_SECONDS = 5.0
 """A registration that lasted this long was good: its end is not a failure."""
 SOON_SECONDS = 0.2
-"""From what happens at rest until it is written: not within the kubelet's call."""
+"""Delay from an event at rest to its write, so that the write does not slow the kubelet's call."""
 _REPEAT_SECONDS = 300.0  # the same failure is logged again after this time
 NAME_PREFIX = "resource:"
 
@@ -50,7 +50,7 @@ async def _run(child: Child) -> int:
 
 
 class ResourceChild:
-    """Two tasks: one beats and looks at times, the other keeps the resource registered."""
+    """Two tasks: one sends heartbeats and polls files, the other keeps the resource registered."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -64,7 +64,7 @@ class ResourceChild:
         self._stopped = asyncio.Event()
         self._is_outgrown = False
         self._look_at = self._lively_until = 0.0
-        """Monotonic seconds: of the next look if no event comes, and until when each beat looks."""
+        """Monotonic seconds: the next poll if no event comes; the end of the time in which each beat polls."""
 
     async def run(self) -> int:
         """Run until SIGTERM, or until a new sandbox is needed; returns the exit code.
@@ -111,7 +111,7 @@ class ResourceChild:
             await self._pause(rests)
 
     async def _pause(self, rests: bool) -> None:
-        """Sleep until the next beat, at rest until the next look or until there is something to write."""
+        """Sleep until the next beat; at rest, until the next poll or until there is something to write."""
         if not rests or self._state is None or self._state.news.is_set():  # set: it could not be written just now
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
             return
@@ -126,7 +126,7 @@ class ResourceChild:
         return not is_settled or watch.is_blind or time.monotonic() < self._lively_until
 
     def _files(self) -> list[Path]:
-        """The files of the kubelet's directories that matter: its socket, and ours once they are there to stay."""
+        """The files to watch in the kubelet's directories: its socket, and our sockets once they are settled."""
         registrar = self._registrar
         return [self._kubelet.path, *(registrar.sockets if registrar is not None and registrar.is_settled else [])]
 
@@ -151,7 +151,7 @@ class ResourceChild:
             await self._registrar.run()
         finally:
             asking.cancel()
-        self._stopped.set()  # it was to hand over, and the kubelet has ended the stream before
+        self._stopped.set()  # it had to hand over, but the kubelet ended the stream earlier
 
     async def _yield(self, asked: asyncio.Event) -> None:
         """When asked, hand over to the next instance, or end if there is nothing to hand over."""
@@ -223,7 +223,7 @@ class Registrar:
 
     @property
     def is_settled(self) -> bool:
-        """True while the kubelet watches the current server, and no other is beside it."""
+        """True while the kubelet watches the current server, and no other server of the resource is left."""
         return self._current is not None and self._current.is_registered and not self._is_yielding
 
     @property
@@ -232,7 +232,7 @@ class Registrar:
         return self._current.sockets if self._current is not None else []
 
     async def yields(self) -> Generation | None:
-        """The generation that can be handed over, and is the last one; None if none is registered."""
+        """Return the generation to hand over, after which no other starts; None if none is registered."""
         self._is_yielding = True
         while self._current is not None and self._current.is_taking_over:
             await self._kubelet.changed.wait()
@@ -280,7 +280,7 @@ class Registrar:
         return self._predecessor
 
     async def _pause(self, seconds: float, met: Identity | None) -> None:
-        """Wait, but no longer once the kubelet has been replaced: the failures were those of the old one."""
+        """Wait, but stop once the kubelet has been replaced: only the old one caused the failures."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while (left := until - clock()) > 0:

@@ -26,11 +26,11 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer
 from devherd.text import amount
 
 MISSES = 2
-"""Consecutive answers without our devices that count as a loss: one may precede our list's arrival at the kubelet."""
+"""Consecutive answers without our devices that count as a loss: the first may precede our list's arrival."""
 SHORTEST_PERIOD = 0.8
-"""The part of a period that is always waited for; the rest is chance, so that not all resources ask at once."""
+"""Shortest wait, as a part of a period; the rest is random, so that not all resources ask at once."""
 QUIET_PERIODS = 10
-"""After so many periods the kubelet is asked although nobody can have made it forget our devices."""
+"""After this number of periods the kubelet is asked even if nothing indicates that it forgot our devices."""
 
 WATCH_DEADLINE_SECONDS = 5.0
 """The kubelet opens ListAndWatch once, when it registers; after this time it will not come."""
@@ -50,11 +50,11 @@ class Ended:
     was_met: bool = True
     """True if a kubelet was found: without one, the end is not a failure."""
     lives: bool = False
-    """True if the kubelet still watches it: it is served on, as the Predecessor of the next generation."""
+    """True if the kubelet still watches it: it continues to serve, as the Predecessor of the next generation."""
 
 
 class Generation:
-    """Runs once, and is a Predecessor afterwards if its end says that it lives. Otherwise it is then fully stopped.
+    """Runs once. Afterwards it is a Predecessor if `Ended.lives`, otherwise it is fully stopped.
 
     `next_endpoint` returns an Endpoint that was never used.
     """
@@ -113,7 +113,7 @@ class Generation:
         return self._server is not None and not self._streams.lost.is_set() and met == self._met
 
     def yields(self) -> None:
-        """From now on only the end of the stream, or `release`, ends it: the next instance sees to everything else."""
+        """From now on only the end of the stream, or `release`, ends it: the next instance does everything else."""
         self._is_yielding = True
 
     async def release(self) -> bool:
@@ -136,7 +136,7 @@ class Generation:
         return stay_open
 
     async def stop(self) -> None:
-        """End the server: calls that have come are answered first. Does nothing the second time."""
+        """End the server after it has answered the calls that have arrived. Later calls do nothing."""
         server, self._server = self._server, None
         if server is None or self._starting is None:
             return
@@ -150,7 +150,7 @@ class Generation:
 
     @property
     def sockets(self) -> list[Path]:
-        """Where it listens."""
+        """The paths of its sockets."""
         return [each.path for each in self._endpoints]
 
     @property
@@ -195,7 +195,7 @@ class Generation:
             await asyncio.gather(over, joined, return_exceptions=True)
 
     async def _first(self, over: asyncio.Task[Ended]) -> Ended:
-        """The first reason to end: that of `over`, or devices that the kubelet has lost."""
+        """The first reason to end: the result of `over`, or that the kubelet has lost the devices."""
         settings = self._kubelet.settings
         check = until_forgotten(
             settings.pod_resources_socket,
@@ -283,7 +283,7 @@ class Generation:
         return ""
 
     def _is_removed(self) -> bool:
-        """True if the socket was removed, which is said once if no kubelet takes registrations for a while."""
+        """True if the socket was removed; logged once if no kubelet accepts registrations for a while."""
         if self.endpoint.is_there():
             self._removed_at = None
             return False
@@ -309,9 +309,9 @@ async def until_forgotten(
 ) -> str:
     """Return the reason to register again once the kubelet lists none of the healthy devices.
 
-    A kubelet forgets the devices of an open stream when another plugin registers the resource, sends a list or ends. So
-    it is asked when the traces of others have changed since its last answer, while they are unknown, and every
-    QUIET_PERIODS: a question costs as much as everything else that the process does in a period at rest.
+    A kubelet forgets the devices of an open stream when another plugin registers the resource, sends a list or ends.
+    So it is asked when the traces of other plugins have changed since its last answer, while these are unknown, and
+    every QUIET_PERIODS. It is not asked more often, because a question costs as much as all else of a period at rest.
 
     If the period is 0, or if the kubelet does not answer (no PodResources API, no permission for its socket, too slow),
     this never returns.

@@ -1,13 +1,13 @@
-"""Replacing a server that the kubelet watches by another one: no call is lost, no device is ever missing.
+"""Replaces a server that the kubelet watches by another one: no call is lost, no device is ever missing.
 
-Both servers are in one process, or in those of two instances: then the old one does `serve_on` once its supervisor asks
-for it (supervisor/hand_over.py), and the new one finds it as its `OtherProcess`.
+Both servers are in one process, or in processes of two instances. Then the old process calls `serve_on` when its
+supervisor asks for it (supervisor/hand_over.py), and the new process finds it as its `OtherProcess`.
 
-Up to 1.36, the kubelet disconnects "the client of that name" when any stream of a resource ends: the one that has
-registered last. So the successor registers first, and then has Register fail once, which leaves the name without a
-client: the end of the old stream finds none and changes nothing. Then it registers a second socket of its server, so
-that its own end will be noticed. From 1.37 on, the kubelet keeps a client for each socket, and the first registration
-is enough. What tells the two apart: once its stream has ended, a kubelet from 1.37 on closes the old connection, and an
+Up to 1.36, when any stream of a resource ends, the kubelet disconnects the client that has registered this resource
+name last. So the successor registers first, and then makes one Register fail, which leaves the name without a client:
+the end of the old stream then changes nothing. Then the successor registers a second socket of its server, so that the
+kubelet will notice its end. From 1.37 on, the kubelet keeps a client for each socket, and the first registration is
+enough. To tell the two apart: after the end of the old stream, a kubelet from 1.37 on closes the old connection, and an
 older one leaves it open.
 
 Sources: pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go and handler.go, Kubernetes 1.36 and 1.37.
@@ -36,15 +36,15 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer, ad
 log = logging.getLogger(__name__)
 
 LATE_SECONDS = 0.25
-"""A call that the kubelet was about to make when another server took its place comes within this time."""
+"""A call that the kubelet was about to make to a replaced server arrives within this time."""
 FIND_SECONDS = 1.0
 RELEASE_SECONDS = 5.0
 """Limit for the end of the predecessor; one that hangs is no longer waited for."""
 CLOSE_SECONDS = 0.5
-"""In this time the kubelet has handled the end of a stream, and from 1.37 on has closed the connection."""
+"""The kubelet handles the end of a stream within this time; from 1.37 on it also closes the connection."""
 _NOTICE_SECONDS = 0.05
-"""In this time the kubelet notices that the process of a stream was killed. Until it knows another socket of the
-successor, the kubelet up to 1.36 would not notice the successor's end: so not longer."""
+"""The kubelet notices within this time that the process of a stream was killed. It is short, because a kubelet up to
+1.36 does not notice the successor's end until it knows another socket of the successor."""
 _LOOK_SECONDS = 0.005
 _MOST_DESCRIPTORS = 4096
 """A resource's process may open no more."""
@@ -58,33 +58,33 @@ class Predecessor(Protocol):
         """True while this kubelet watches it, as far as is known."""
 
     async def release(self) -> bool:
-        """End it; call this once the successor is registered, and nobody is known by the resource's name.
+        """End it; call this once the successor is registered and the kubelet knows no client by the resource's name.
 
-        Returns True if the kubelet has left the connection open: it must then be given another socket.
+        Returns True if the kubelet has left the connection open: another socket must then be registered.
         """
 
     async def stop(self) -> None:
-        """Leave nothing behind, where it is not released."""
+        """Clean up if it is not released."""
 
 
 class OtherProcess:
     """The Predecessor in an instance that hands over, reached by its socket in the kubelet's directory.
 
-    One that was killed is released, too: if its stream ends while the successor registers, a kubelet up to 1.36 takes
-    that for the end of the successor, whose own end it then never notices.
+    A killed process is released, too: if its stream ends while the successor registers, a kubelet up to 1.36 mistakes
+    this for the end of the successor, and then never notices the successor's real end.
     """
 
     def __init__(
         self, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None, sockets: Iterable[Path]
     ) -> None:
-        """`connection` is None if it was killed."""
+        """`connection` is None if the process was killed."""
         self._connection = connection
         self._is_released = False
         self._sockets = [*sockets]
 
     @classmethod
     async def find(cls, directory: Path, resource_name: str) -> Self | None:
-        """The process that hands this resource over, or was killed in the middle of it; None if there is none."""
+        """The process that hands over this resource, or was killed while it did; None if there is none."""
         path = hand_over_socket(directory, resource_name)
         sockets = [path, *generations(directory, resource_name).values()]
         try:
@@ -104,7 +104,7 @@ class OtherProcess:
         return not self._is_released
 
     async def release(self) -> bool:
-        """Have it end its stream; True, too, if it does not answer."""
+        """Make it end its stream. Also returns True if it does not answer."""
         self._is_released = True
         answer = b""
         if self._connection is not None:
@@ -120,7 +120,7 @@ class OtherProcess:
         return answer != _CLOSED
 
     async def stop(self) -> None:
-        """Close the connection, and remove the sockets that it has left, as it does if it is killed."""
+        """Close the connection, and remove the sockets that the process left behind, for example if it was killed."""
         if self._connection is not None:
             self._connection[1].close()
         sockets, self._sockets = self._sockets, []
@@ -135,7 +135,7 @@ class OtherProcess:
 
 
 async def serve_on(child: Child, server: Predecessor, directory: Path, resource_name: str) -> None:
-    """Be the OtherProcess of the next instance: return once that has released the server of this process."""
+    """Serve the hand-over socket as the next instance's OtherProcess; return once it has released this server."""
     is_released = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ async def serve_on(child: Child, server: Predecessor, directory: Path, resource_
             path.unlink(missing_ok=True)
 
     path = hand_over_socket(directory, resource_name)
-    path.unlink(missing_ok=True)  # of a process that was killed
+    path.unlink(missing_ok=True)  # left by a killed process
     listening = await asyncio.start_unix_server(answer, path)
     try:
         child.yields()
@@ -185,7 +185,7 @@ class PluginConnections:
         }
 
     async def stay_open(self) -> bool:
-        """True if one is still open after CLOSE_SECONDS; returns as soon as none is."""
+        """True if a connection is still open after CLOSE_SECONDS; returns False as soon as all are closed."""
         until = time.monotonic() + CLOSE_SECONDS
         while any(_accepted_at(descriptor) == name for descriptor, name in self._accepted.items()):
             if time.monotonic() >= until:
@@ -221,9 +221,9 @@ class _Nobody(DevicePluginServicer):
 
 
 async def forget_clients(kubelet: KubeletSocket, socket_of_nobody: Endpoint, resource_name: str) -> None:
-    """Have the kubelet know nobody by the resource's name, by a registration that fails.
+    """Make the kubelet forget the clients with the resource's name, by a registration that fails.
 
-    The endpoint that the kubelet calls for Allocate stays. Raises OSError if the socket cannot be bound.
+    The endpoint that the kubelet calls for Allocate stays the same. Raises OSError if the socket cannot be bound.
     """
     server = grpc.aio.server()
     add_DevicePluginServicer_to_server(_Nobody(), server)  # type: ignore[abstract]  # nothing else is called
@@ -231,7 +231,7 @@ async def forget_clients(kubelet: KubeletSocket, socket_of_nobody: Endpoint, res
     try:
         await server.start()
         socket_of_nobody.bound()
-        with suppress(RegistrationError):  # as it must
+        with suppress(RegistrationError):  # expected
             await kubelet.registration(socket_of_nobody, resource_name, v1beta1.DevicePluginOptions()).done()
     finally:
         await server.stop(None)

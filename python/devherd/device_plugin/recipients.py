@@ -1,7 +1,7 @@
-"""Names in the history the pods that hold a resource's devices: Allocate names none, the kubelet does a moment later.
+"""Records in the history which pods hold a resource's devices: Allocate does not name them.
 
-It asks the PodResources API after an allocation, and when a device becomes Unhealthy. No answer to the kubelet waits
-for that.
+It asks the PodResources API after an allocation, and when a device becomes Unhealthy. Answers to the kubelet do not
+wait for that.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from devherd.inventory import Allocations
 from devherd.kubelet.pod_resources import list_pods, parse
 
 PAUSES_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0, 8.0)
-"""Before each question about the same devices: the kubelet notes an allocation after Allocate has answered."""
+"""Pause before each question about the same devices: the kubelet lists an allocation only after Allocate returns."""
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Recipients:
     """The questions of one resource child to the kubelet."""
 
     def __init__(self, socket: Path, history: History, snapshot: Snapshot) -> None:
-        """`snapshot`: the first one, whose Unhealthy devices an earlier process has seen."""
+        """`snapshot` is the first one: an earlier process has already handled its Unhealthy devices."""
         self._socket = socket
         self._history = history
         self._snapshot = snapshot
@@ -34,15 +34,15 @@ class Recipients:
         self._allocated: dict[tuple[str, ...], int] = {}
         """How often the kubelet was asked, by the ids of a container."""
         self._failed: dict[tuple[str, ...], int] = {}
-        """The same for the ids of devices that have become Unhealthy."""
+        """How often the kubelet was asked, by the ids of devices that have become Unhealthy."""
         self._wanted = asyncio.Event()
 
     def allocated(self, device_ids: Sequence[str]) -> None:
-        """A container gets these devices."""
+        """Note that a container gets these devices: ask which pod it belongs to."""
         self._ask_about(self._allocated, device_ids)
 
     def look(self, snapshot: Snapshot) -> None:
-        """The list may have changed: ask who holds the devices that are Unhealthy now."""
+        """After a change of the list: ask who holds the devices that are Unhealthy now."""
         if snapshot is self._snapshot:
             return
         before, self._ill, self._snapshot = self._ill, snapshot.unhealthy_ids, snapshot
@@ -74,7 +74,7 @@ class Recipients:
     def _settle(
         self, waiting: dict[tuple[str, ...], int], allocations: Allocations | None, *, is_ill: bool = False
     ) -> None:
-        """Write who holds the devices. Those that nobody holds yet are asked about again, a few times.
+        """Write who holds the devices. If nobody holds a device yet, ask again, a few times.
 
         `allocations` is None while the kubelet does not answer.
         """

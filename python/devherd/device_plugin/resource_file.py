@@ -97,8 +97,8 @@ class ResourceFile:
 class Watch:
     """Calls `changed` on the loop for entries that `concerns` accepts. Directories may be created and removed.
 
-    `files` are those that matter of the directories `shared` with other processes. While they are all there, they alone
-    are watched: with two hundred resources, each socket that another one binds would wake this process.
+    `files` are the relevant files in the directories `shared` with other processes. While all of them exist, only they
+    are watched, not the directories: otherwise each socket of two hundred other resources would wake this process.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Watch:
         files: Callable[[], Iterable[Path]] = tuple,
         may_watch: bool = True,
     ) -> None:
-        """Without `may_watch` it is blind, as without inotify."""
+        """Without `may_watch` it uses no inotify, and `is_blind` is True."""
         self._directories = {str(directory): directory for directory in (*directories, *shared)}
         self._missing = set(self._directories.values())
         self._concerns = concerns
@@ -119,7 +119,7 @@ class Watch:
         self._shared = frozenset(shared)
         self._files = files
         self._watched: set[Path] = set()
-        """The files that are watched, and the directories without their entries."""
+        """The watched files, and the directories that are watched without their entries."""
         self._watch = _open() if may_watch else None
         self._complaint = Once(log.warning)
 
@@ -166,7 +166,7 @@ class Watch:
             try:
                 self._watch.add_itself(str(path))
             except OSError:
-                return False  # its directory tells
+                return False  # the watch on its directory reports it
             self._watched.add(path)
         return True
 
@@ -187,7 +187,7 @@ class Watch:
         assert self._watch is not None
         changes = self._watch.drain()
         told = {name for name, entry in changes if not entry}
-        if "" in told:  # the queue has overflown: anything may have happened
+        if "" in told:  # the queue has overflowed: anything may have happened
             told = {*self._directories, *map(str, self._watched)}
         self._watched -= {*map(Path, told)}
         self._missing |= {self._directories[name] for name in told & self._directories.keys()}

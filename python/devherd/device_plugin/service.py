@@ -36,11 +36,11 @@ REST_SECONDS = 0.25
 """Shortest time between two lists on a stream, unless a device has failed since the last one: that is sent at once."""
 
 IDLE_SECONDS = 0.05
-"""A server without a call for this time has answered all that the kubelet has sent."""
+"""If a server gets no call for this time, it has answered all that the kubelet has sent."""
 _START_SECONDS = 3.0
-"""Process `pre-start` is there after this time."""
+"""Limit for the start of process `pre-start`."""
 LONGEST_WAIT_SECONDS = 2.0
-"""A server that is called again and again is ended after this time."""
+"""Limit for `Calls.idle`: a server that is still called is ended after this time."""
 
 Send = Callable[[v1beta1.ListAndWatchResponse], Awaitable[None]]
 Context = grpc.aio.ServicerContext
@@ -72,7 +72,7 @@ class Streams:
         self._closing = False
         self.opened = self._expected = asyncio.Event()
         self.lost = asyncio.Event()
-        """A stream of the kubelet has ended."""
+        """Set when a stream of the kubelet has ended."""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
@@ -99,7 +99,7 @@ class Streams:
                     await self._resource.changed.wait(due)
 
     def expect(self) -> asyncio.Event:
-        """Take the next stream as the kubelet's, too; returns the event of its opening."""
+        """Treat the next stream as the kubelet's, too; returns the event of its opening."""
         self._expected = asyncio.Event()
         return self._expected
 
@@ -145,13 +145,13 @@ class Streams:
 
 
 class Calls:
-    """When the kubelet last called a server, other than for a list. Answers come from memory, so none takes long."""
+    """Records when the kubelet last called a server, except for ListAndWatch. Answers are quick: they are in memory."""
 
     def __init__(self) -> None:
         self._last = -IDLE_SECONDS
 
     def came(self) -> None:
-        """A call has come."""
+        """Record a call."""
         self._last = time.monotonic()
 
     async def idle(self) -> None:
@@ -169,10 +169,10 @@ def _summary(device_list: v1beta1.ListAndWatchResponse) -> str:
 
 
 class Pacing:
-    """When a list is due on a stream: only if it differs, and REST_SECONDS after the last list at the earliest.
+    """Decides when a list is due on a stream: only if it differs, and REST_SECONDS after the last list at the earliest.
 
-    Each list costs the kubelet a checkpoint and an fsync. One in which a device is no longer Healthy does not wait: the
-    kubelet would give it to a pod. Pure: time is an argument.
+    Each list costs the kubelet a checkpoint and an fsync. A list in which a device is no longer Healthy does not wait:
+    the kubelet could give the device to a pod. Pure: time is an argument.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Pacing:
 
 
 def _has_lost_health(before: v1beta1.ListAndWatchResponse, latest: v1beta1.ListAndWatchResponse) -> bool:
-    """True if a device that was Healthy is no more, or is not in the list."""
+    """True if a device that was Healthy is now Unhealthy or missing from the list."""
     healthy = {device.ID for device in latest.devices if device.health == HEALTHY}
     return any(device.health == HEALTHY and device.ID not in healthy for device in before.devices)
 
@@ -322,9 +322,9 @@ class DevicePlugin(DevicePluginServicer):
 
 
 async def may_start(socket: Path, resource_name: str, device_ids: Sequence[str]) -> tuple[str, str]:
-    """Process `pre-start`'s answer: why a container with these devices may not start, and what was done before it.
+    """Process `pre-start`'s answer: why a container with these devices may not start, and what was done for it.
 
-    Each is empty if there is nothing.
+    Each text is empty if there is nothing to report.
     """
     request = {"resource_name": resource_name, "device_ids": [*device_ids]}
     try:

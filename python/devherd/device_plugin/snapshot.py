@@ -41,7 +41,7 @@ class Snapshot:
 
     @property
     def unhealthy_ids(self) -> set[str]:
-        """The ids that are Unhealthy in it."""
+        """The Unhealthy ids of the list."""
         return set(self._list[1])
 
     @cached_property

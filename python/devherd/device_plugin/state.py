@@ -38,7 +38,7 @@ class State:
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
         self.counters = Counters(counters.BY_RESOURCE_CHILDREN, before.counters)
         self.news = asyncio.Event()
-        """Set when something has happened, until all of it is kept."""
+        """Set while something is unwritten; `keep` clears it."""
         self.counters.counted = history.noted = self.news.set
         self._read = 0
         self._shown: dict[object, int] = {}
@@ -53,7 +53,7 @@ class State:
         return self._message.generation
 
     def uses(self, generation: int) -> None:
-        """A socket of this generation is going to be bound."""
+        """Called before a socket of this generation is bound."""
         self._message.generation = generation
 
     def begins(self, endpoint: str, pending: str, after_failure: str) -> None:
@@ -102,12 +102,12 @@ class State:
         self._note_sent_version()
 
     def predecessor_lists(self, *, lists: bool) -> None:
-        """Another process sends lists of this resource to the kubelet, perhaps older ones than this one has read."""
+        """Whether another process sends lists of this resource to the kubelet, perhaps older than this process's."""
         self._predecessor_lists = lists
         self._note_sent_version()
 
     def freeze(self) -> None:
-        """Write everything for the last time: the file is the next instance's from now on."""
+        """Write everything for the last time: from now on the file belongs to the next instance."""
         self.history.keep()
         self._write()
         self._is_frozen = True

@@ -16,7 +16,7 @@ from devherd.text import revision, version
 
 TOPIC = "environment"
 _OLDEST_KERNEL = (5, 6)
-"""The first with openat2(2), which keeps the scan below the host's root."""
+"""The first kernel with openat2(2), which confines the scan to the host's root."""
 _BUILT = 1_750_000_000.0
 """Unix seconds, June 2025: a clock that shows less is wrong."""
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised

@@ -7,7 +7,7 @@ from devherd.proto import spool_pb2
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a line."""
 
     OK = "ok"
     WARNING = "warning"

@@ -53,9 +53,9 @@ class Instance:
     taken: tuple[str, ...] = ()
     """Configured addresses on which a program listens."""
     read_only: tuple[Path, ...] = ()
-    """The directories that it must write, and that its own mounts forbid: the unit's sandbox, or the pod's."""
+    """Directories that the instance must write, but that are read-only in the mounts of its unit or pod."""
     removed: tuple[Path, ...] = ()
-    """The kubelet's directories that were bound into its mounts, and were removed since on the host."""
+    """The kubelet's directories in the instance's mounts that were since removed on the host."""
 
 
 def look(settings: Settings) -> Instance:
@@ -172,7 +172,7 @@ def _place(path: Path, option: str, needs_bytes: int) -> CheckedDirectory:
 
 
 def _behind_its_mounts(settings: Settings, herd: InstanceState) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """What a running instance cannot write, and what of the kubelet is gone, by the mounts of its main process."""
+    """What a running instance cannot write, and its removed kubelet directories, by the mounts of its main process."""
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     if heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor) is None:
         return (), ()  # it has ended, is in another PID namespace, or is not this user's
@@ -188,7 +188,7 @@ def _behind_its_mounts(settings: Settings, herd: InstanceState) -> tuple[tuple[P
 
 
 def _written(settings: Settings, herd: InstanceState) -> Iterator[Path]:
-    """Where it writes for others: kubelet, container runtime, CNI plugins, Node Feature Discovery, its callers."""
+    """The directories that the instance writes for other programs."""
     yield settings.socket_directory
     yield from settings.listen_directories
     try:

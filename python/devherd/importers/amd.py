@@ -58,7 +58,7 @@ def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation]:
 
 
 def _notes_on(spec: Mapping[str, Any], plugin: Mapping[str, Any], *, is_on: bool) -> Iterator[str]:
-    """What a DeviceConfig has beside the arguments of the plugin."""
+    """Notes on the settings of a DeviceConfig other than arguments of the plugin."""
     if is_on:
         yield "set spec.devicePlugin.enableDevicePlugin to false, or the operator starts its plugin again"
     directory = PurePosixPath(str(plugin.get("kubeletSocketPath") or _PLUGINS))

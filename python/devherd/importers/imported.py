@@ -32,7 +32,7 @@ class Imported:
     name: str = ""
     """The origin of the settings: a key of a ConfigMap, a workload."""
     serves_the_same: bool = True
-    """Whether devherd serves with it what the plugin served; a note says what is different."""
+    """True if devherd serves the same devices with it as the plugin did; otherwise a note names the difference."""
 
     def put(self, section: str, options: dict[str, Any]) -> None:
         """Put options into a section, for example `vendors.nvidia`; without options, no section is made."""
@@ -135,7 +135,7 @@ def flags(words: Sequence[str], switches: Collection[str], known: Collection[str
 
 
 def without_file(plugin: str, path: str) -> UsageError:
-    """The error for a plugin whose resources are in a file that is not given."""
+    """The error for a plugin whose resources are defined in a file that is missing here."""
     return UsageError(
         f"the resources of {plugin} are not in what is imported",
         f"they are in its file {path}",

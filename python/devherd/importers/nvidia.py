@@ -217,7 +217,7 @@ def _note_what_is_no_option(
 
 
 def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ignored: bool) -> Imported:
-    """The configuration that does the same as a file of version v1; `called`: the flag or variable that set a key.
+    """The equivalent of a file of version v1; `called` has, by key, the flag or variable that set it.
 
     Raises UsageError for another version.
     """

@@ -37,7 +37,7 @@ _OF_THE_PLUGIN = frozenset({"enabled", "args", "env", "config", "mps", "reposito
 _READ_SECTIONS = frozenset({"devicePlugin", "mig", "driver", "hostPaths", "cdi", "toolkit", "gds", "gdrcopy"})
 _OF_VIRTUAL_MACHINES = ("sandboxDevicePlugin", "kataSandboxDevicePlugin")
 _MANAGERS = ("driver", "migManager")
-"""The parts of the operator that need the GPUs for themselves now and then."""
+"""The parts of the operator that sometimes need exclusive use of the GPUs."""
 _BESIDE_MANAGERS = (
     "the operator manages the nodes' driver or MIG devices: deploy devherd with the component nvidia-operator, "
     "by which its pod leaves a node meanwhile, or nvidia-pause with `kubernetes: {nvidia_pause: true}`, "
@@ -81,7 +81,7 @@ def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | Confi
 
 
 def files_of(key: str, configurations: Any) -> Iterator[ConfigFile]:
-    """The files of a mapping of configurations by name, which the values have at `key`.
+    """The files in the mapping at `key` of the values: configurations by name.
 
     Raises UsageError for one that is not a mapping.
     """
@@ -160,7 +160,7 @@ def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | Confi
 
 
 def _of_other_parts(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Notes on the sections that are not the plugin's, nor about the host: the operator's other parts."""
+    """Notes on the sections of the operator's other parts, neither of the plugin nor of the host."""
     given = [key for key, value in spec.items() if key not in _READ_SECTIONS and value is not None]
     if "gfd" in given and _is_enabled(spec, "gfd", default=True):
         yield f"gfd is left out: {LABELS}"

@@ -29,7 +29,7 @@ class Invocation:
     notes: tuple[str, ...] = ()
     """Notes for the user about its origin."""
     differences: tuple[str, ...] = ()
-    """Notes for the user on devices that devherd does not serve as it does, or that it does not serve itself."""
+    """Notes for the user on devices that devherd serves differently, or that the plugin itself does not serve."""
 
     @property
     def program(self) -> str:
@@ -147,9 +147,9 @@ class Plugin:
         return imported
 
     def chart_of(self, content: Mapping[str, Any]) -> Chart | None:
-        """The chart that a mapping is a values file of."""
+        """The chart whose values file a mapping is; None if there is none."""
         return next((chart for chart in self.charts if chart.has_values(content)), None)
 
     def is_started_by(self, invocation: Invocation) -> bool:
-        """Whether a name in it is one of the plugin's."""
+        """Whether one of the invocation's names belongs to the plugin."""
         return any(name and self.is_called(name) for name in invocation.names)

@@ -38,7 +38,7 @@ _Owned = tuple[Plugin, _Part]
 
 
 def import_text(text: str, source: str, plugin: str | None, *, with_ignored: bool = False) -> list[Imported]:
-    """The devherd configurations that do the same as the plugins of a text; `plugin` None: find out which.
+    """The devherd configurations equivalent to the plugins in a text; if `plugin` is None, the text tells the plugin.
 
     A command line and a file of one plugin belong together; several files of one plugin give several configurations,
     each with the name of its file. With `with_ignored`, settings that NVIDIA's plugin reads and ignores take effect.
@@ -86,7 +86,7 @@ def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> I
 
 
 def _is_command_line(text: str) -> bool:
-    """Whether it begins with a flag or a known program; the rest of it may not be YAML then."""
+    """Whether a text begins with a flag or a known program; then it need not be valid YAML."""
     first = next(iter(text.split()), "").strip("\"'")
     if re.match(r"--?[a-z]", first):
         return True
@@ -213,7 +213,7 @@ def _objects(documents: list[Any]) -> list[Mapping[str, Any]]:
 
 
 def _not_served(objects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The objects of Intel's operator, and the workloads of its plugins, for other devices than GPUs and FPGAs."""
+    """The objects of Intel's operator, and workloads of its plugins, that are for devices other than GPUs and FPGAs."""
     known = {kind for plugin in PLUGINS.values() for kind in plugin.kinds}
     for item in objects:
         if manifest.kind_of(item).startswith(f"{INTELS_OPERATOR}/") and manifest.kind_of(item) not in known:
@@ -231,7 +231,7 @@ def is_umbrella(content: Mapping[str, Any]) -> bool:
 def umbrella_parts(
     content: Mapping[str, Any], wanted: Plugin | None
 ) -> Iterator[tuple[Plugin, Invocation | ConfigFile]]:
-    """What the subcharts start, each part with its plugin; invocations have notes on the sections left out.
+    """The parts that the subcharts start, each with its plugin; invocations have notes on omitted sections.
 
     Raises UsageError if no section is read, and for a section whose keys its chart does not have.
     """

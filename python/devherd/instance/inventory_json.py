@@ -1,4 +1,4 @@
-"""The inventory as JSON: the one form that `devherd scan`, the HTTP API and `devherd status` show.
+"""The inventory as JSON, in the form that `devherd scan`, the HTTP API and `devherd status` share.
 
 Other programs rely on the key names and their order.
 """
@@ -48,7 +48,7 @@ def health_of(device: spool_pb2.Device) -> str:
 
 
 def is_ill(device: spool_pb2.Device) -> bool:
-    """True if a device is Unhealthy, unless an operator's cordon is the only reason: that is wanted, and no problem."""
+    """True if a device is Unhealthy for another reason than an operator's cordon, which is intended."""
     return any(reason != CORDONED for reason in device.reasons)
 
 
@@ -63,7 +63,7 @@ def cordon_of(held: Iterable[health_pb2.Held]) -> str:
 
 
 def way_back(held: health_pb2.Held, resource_name: str, device_id: str) -> str:
-    """What takes a finding against a device back; of a cordon, the command that ends it."""
+    """What clears a finding against a device; for a cordon, the command that ends it."""
     return uncordon(resource_name, device_id) if held.source == CORDON else held.taken_back_by
 
 

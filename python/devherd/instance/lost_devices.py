@@ -1,4 +1,4 @@
-"""Lost devices, as status, page, API and commands show them: found by what people know of them, as a line, as JSON."""
+"""Lost devices for status, page, API and commands: found by id, address, serial or slot; as a line; as JSON."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ Json = dict[str, Any]
 
 
 def named(devices: Iterable[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
-    """The lost devices with this id, PCI address, serial number or slot, or else those whose id begins so."""
+    """The lost devices with this id, PCI address, serial number or slot; if none, those whose id begins with `text`."""
     devices = list(devices)
     exact = [one for one in devices if text in {one.device, one.pci_address, one.serial, one.slot}]
     return exact or [one for one in devices if text and one.device.startswith(text)]
 
 
 def line(device: health_pb2.LostDevice) -> str:
-    """The device in one line: since when it is missing, where it was, who held it last, what had been found."""
+    """The device in one line: since when it is missing, its place, its last holder, its last findings."""
     since = duration(max(0.0, time.time() - device.since_timestamp_seconds))
     where = place(device.pci_address, device.slot, device.serial)
     was = f", was at {where}" if where else ""

@@ -26,9 +26,9 @@ from devherd.waits import USUAL_WAITS
 RUNNING, STARTING, STOPPED = "RUNNING", "STARTING", "STOPPED"
 SUPERVISOR = "supervisor"
 LONG_STANDBY_SECONDS = 600.0
-"""A roll-out is over by then: an instance that still stands by was started by mistake."""
+"""A roll-out takes less than this time: an instance that stands by for longer was started by mistake."""
 LATE_SCAN_SECONDS, LATE_SCAN_PERIODS = 30.0, 5
-"""A scan is overdue after the longer of these times."""
+"""A scan is overdue after this many seconds or scan periods, whichever is longer."""
 FULL_BYTES = 64 << 10
 """A run directory with less room than this is full: the largest file of a small node is smaller."""
 _COUNTS = "nvml"
@@ -79,7 +79,7 @@ class InstanceState:
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
     lost: Sequence[health_pb2.LostDevice] = ()
-    """The devices that are missed, also those that the kubelet's lists have no more."""
+    """The lost devices, including those that are no longer in the kubelet's lists."""
     counts: Sequence[health_pb2.Count] = ()
     """Counts of the health sources."""
     instance: spool_pb2.Instance | None = None
@@ -87,7 +87,7 @@ class InstanceState:
     standby: spool_pb2.Standby | None = None
     """The instance that waits to take over."""
     silent: frozenset[str] = frozenset()
-    """The processes that should run and give no sign of life, the supervisor (SUPERVISOR) among them."""
+    """The processes that should run but send no heartbeat; may include the supervisor (SUPERVISOR)."""
     full_directory: Path | None = None
     """The run directory, if it is full: what its files say may be old."""
     ledger: spool_pb2.Ledger | None = None
@@ -110,7 +110,7 @@ class InstanceState:
         return [spool_pb2.Address(address=each, refusal=refusal, cure=cure) for each in configured]
 
     def overdue_scan(self) -> str | None:
-        """How long ago the last scan was, if the next should long be over; None if all is well, or nothing is known."""
+        """Text on the age of the last scan, if the next one is overdue; None if it is not, or if that is unknown."""
         if self.scan is None or not self.scan.monotonic_seconds:
             return None
         age = time.monotonic() - self.scan.monotonic_seconds
@@ -250,9 +250,9 @@ def full_directory(settings: Settings) -> Path | None:
 
 
 def _count_first_beats(children: spool_pb2.Children, heartbeats: Heartbeat | None) -> None:
-    """A child that has beaten is RUNNING, though the supervisor may not have written that yet.
+    """Count a child with a heartbeat as RUNNING, although the supervisor may not have written that yet.
 
-    An exporter that a scrape has woken would call itself not up otherwise.
+    Otherwise an exporter that a scrape has just woken would report itself as not up.
     """
     if heartbeats is None:
         return
@@ -273,7 +273,7 @@ def read_children(
 ) -> InstanceState:
     """Read only the processes of the instance: enough to know whether it is alive.
 
-    Without a descriptor to read them they are those of `before`; without that, raises OSError.
+    If no descriptor is left to read them, returns the processes of `before`; raises OSError without `before`.
     """
     try:
         read = spool.read_or_empty(settings.children_file, spool_pb2.Children)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. One with none of reason, evidence, takes_back and looks only counts Xids, or tells a GPU's UUID."""
+    """One rule. If it has no reason, evidence, takes_back or looks, it only counts Xids, or reveals a GPU's UUID."""
 
     name: str
     contains: str
@@ -18,19 +18,19 @@ class Rule:
     that the record's driver named (DEVICE=+pci:…).
     """
     vendor: str = ""
-    """It is about every device of this vendor."""
+    """If set, it is about every device of this vendor."""
     reason: str = ""
-    """It raises this reason; the value is that of the group `value`, else of `xid`, else the rule's name."""
+    """It raises this reason. Its value: the group `value`, else the group `xid`, else the rule's name."""
     reason_at_link: str = ""
-    """Beside it, it raises this one for the device that the link leads to."""
+    """In addition, it raises this reason for the device that the link leads to."""
     evidence: str = ""
-    """It shows that something ended what was held before."""
+    """Evidence that ends earlier findings."""
     takes_back: tuple[str, ...] = ()
-    """It takes back these reasons."""
+    """It clears findings with these reasons."""
     optional: bool = False
-    """It counts only where the configuration names it (health.kernel_log.optional)."""
+    """It is in force only if the configuration names it (health.kernel_log.optional)."""
     looks: bool = False
-    """The PCI function that it names, or what is below it, is looked at once."""
+    """If true, devherd immediately looks at the PCI function that it names, or at what is below it."""
 
 
 SHIPPED = (

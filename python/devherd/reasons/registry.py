@@ -38,7 +38,7 @@ _FIRMWARE_TEXTS = frozenset({"amd-bad-pages", "xe-health", "xe-health-warning"})
 
 
 def is_hearsay(source: str) -> bool:
-    """True for what other programs and texts of firmware say of a device: they may be wrong about all at once."""
+    """True for reports of other programs and of firmware: they may be wrong about all devices at once."""
     return source in MONITORS or source in _FIRMWARE_TEXTS or source.startswith(EXTERNAL_PREFIX)
 
 
@@ -82,7 +82,7 @@ MPS_DAEMON = "mps-daemon"
 HANGING = "ERROR=1"
 """The value for a GPU under i915 that hangs, until a reset succeeds."""
 ALL_AT_ONCE = "unhealthy, as all at once"
-"""The value for a GPU that AMD's exporter calls unhealthy together with all others."""
+"""The value for a GPU if AMD's exporter reports all GPUs as unhealthy at once."""
 
 Action = Literal["unhealthy", "warn", "ignore"]
 """`unhealthy`: the kubelet does not allocate the device; `warn`: it is shown; `ignore`: it is counted."""
@@ -108,7 +108,7 @@ class Meaning:
     only_when_new: bool = False
     """A finding at the first look at a device is a warning: the device may have worked with it since the boot."""
     is_relative: bool = False
-    """Worse than the best in this boot: an operator may say that what is now is right."""
+    """It compares with the best value of this boot; an operator may accept the present value."""
     is_damped: bool = True
     """Whether it is held longer if it recurs often; false if presence ends it, or an operator raises it."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
@@ -200,8 +200,8 @@ MEANINGS = MappingProxyType(_Meanings(_meanings()))
 def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
     """The meaning of a finding, by its value if there is one for it. Raises KeyError for an unknown reason.
 
-    `driver`: the version of the device's driver, if it is known. An Xid of which it is too old to say whether the GPU
-    needs a recovery does not end because it says that none is needed.
+    `driver`: the version of the device's driver, if known. The recovery action of an old driver ignores newer Xids:
+    such an Xid does not end when this driver reports that no recovery is needed.
     """
     meaning = MEANINGS[finding.source, finding.reason]
     meaning = meaning.by_value.get(finding.value, meaning)
@@ -211,7 +211,7 @@ def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
 
 
 _NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})
-"""What the scan, the operator and programs of the configuration say of a device: none of them reads anything itself."""
+"""Sources for findings of the scan, the operator and configured programs: they read nothing themselves."""
 
 CAN_BE_OFF = tuple(sorted({source for source, _ in MEANINGS} - _NO_READS))
 """The sources that `health.sources` can switch off."""

@@ -139,19 +139,19 @@ CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAME
 """The entries by code."""
 
 LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
-"""The first branch of the driver whose recovery action speaks of a code; of all others it does if there is one."""
+"""By code: the first driver branch whose recovery action covers it. Every recovery action covers the other codes."""
 
 OF_NVLINK = range(144, 151)
 """NVLink errors since Blackwell, each of which may be fatal or not."""
 
 TAKES_BACK = MappingProxyType({"162": "163"})
-"""By code: the code that it takes back. In NVIDIA's catalogue power smoothing is engaged again, after it was not."""
+"""By code: the code that it clears. In NVIDIA's catalogue, 162 means that power smoothing works again after 163."""
 
 OF_PLUGIN_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 """The codes that NVIDIA's device plugin ignores; there, every other code makes a device Unhealthy."""
 
 OF_APPLICATIONS = frozenset(code for code in OF_PLUGIN_IGNORED if CATALOGUE[code].advice == "count")
-"""Those of them that say nothing of the GPU: an application has used it wrongly, or was ended."""
+"""The codes among them that do not concern the GPU: an application has used it wrongly, or was ended."""
 
 
 def described(code: int) -> str:
@@ -161,7 +161,7 @@ def described(code: int) -> str:
 
 
 def is_unknown_to(code: str, driver: str) -> bool:
-    """Whether the recovery action of a driver of this version, `570.86.15`, does not speak of a code."""
+    """Whether the recovery action of this driver version (`570.86.15`) ignores a code."""
     branch = driver.partition(".")[0]
     least = LEAST_DRIVERS.get(int(code)) if code.isdecimal() else None
     return least is not None and branch.isdecimal() and int(branch) < least

@@ -33,7 +33,7 @@ _ARGUMENTS = struct.Struct("=II")  # gpuid, anon_fd
 _LONGEST = 4096
 _MOST_LISTENERS = 64
 AGAIN_SECONDS = 30.0
-"""Time between two looks for GPUs, and between two attempts to open the device."""
+"""Time between two searches for GPUs, and between two attempts to open the device."""
 _CURE = "a container needs the device: add the component amd of the DaemonSet; or set health.amd_kfd to false"
 
 
@@ -43,7 +43,7 @@ class Reset:
 
     begins: bool
     cause: str = ""
-    """As the driver words it; empty before Linux 6.11."""
+    """The cause in the driver's words; empty before Linux 6.11."""
 
 
 class AmdKfd:

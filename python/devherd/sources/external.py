@@ -30,11 +30,11 @@ _PROBLEM = 1
 log = logging.getLogger(__name__)
 MOST_LINES_A_SECOND = 1000
 FLOOD_SECONDS = 30.0
-"""A program that prints as many lines as are read for this long is ended."""
+"""A program is ended if it prints lines faster than they are read for this time."""
 GRACE_SECONDS = 0.5
-"""The time from a program's end to the failure that it is, in which the scanner reads what it has said last."""
+"""Time from a program's end until this is reported as a failure: the scanner first reads its last findings."""
 SETTLED_SECONDS = 60.0
-"""A program that ends earlier is started later each time."""
+"""If a program ends before this time, each restart is delayed more."""
 
 
 class ReadFile:
@@ -83,12 +83,15 @@ class ReadFile:
 
 
 def _named(command: Sequence[str]) -> str:
-    """The program as findings name it: with its arguments, without which `/bin/sh` says nothing."""
+    """The program's name in findings: with its arguments, because `/bin/sh` alone would tell nothing."""
     return plain(shlex.join(command), LONGEST_DETAIL)
 
 
 class RunAtIntervals:
-    """Exit status 0: no problem, or the findings on stdout; 1: a problem, described there; others: it cannot check."""
+    """A program that runs at intervals.
+
+    Exit status 0: no problem, or findings on stdout; 1: a problem, described on stdout; others: it cannot check.
+    """
 
     def __init__(self, order: Order) -> None:
         self.report = Report(_named(order.command))
@@ -171,15 +174,15 @@ class LeftRunning:
         self._backoff = Backoff(1.0, 60.0)
         self._due_at = self._started_at = self._heard_at = self._below_limit_at = self.spoke_at
         self._failure = ""
-        """Why it does not run; in the report after `GRACE_SECONDS`, so that the findings before it are not missed."""
+        """Why it does not run; reported after `GRACE_SECONDS`, so that its earlier findings are not missed."""
         self._failed_at = self.spoke_at
         self._unread = bytearray()
-        """What has come from its stdout and is not taken yet: some lines, or the beginning of one."""
+        """Unprocessed output from its stdout: some lines, or the beginning of one."""
         self._lines = Second(MOST_LINES_A_SECOND)
         self._own_failure = ""
-        """What it has said last of why it cannot check."""
+        """The last reason that the program gave why it cannot check."""
         self._refused = ""
-        """The first line of this process that cannot be used, and why."""
+        """The first unusable line of this process, and why it is unusable."""
 
     def listen(self, timeout: float) -> None:
         """Start the program when it is due, and take its lines."""
@@ -257,7 +260,7 @@ class LeftRunning:
         self._failure = f"{why}; next start in {seconds:g} s"
 
     def _take(self, *, without_limit: bool = False) -> None:
-        """Take the lines that have come, as far as the limit allows."""
+        """Process the lines that have arrived, up to the limit."""
         begins = 0
         while (without_limit or not self._lines.left()) and (ends := self._unread.find(b"\n", begins)) >= 0:
             self._lines.take()

@@ -36,7 +36,7 @@ class Way(Protocol):
 log = logging.getLogger(__name__)
 
 _WRITE_AGAIN_SECONDS = 30.0
-"""Limit on the age of the file's time of the last look."""
+"""Limit on the age of the time of the last look in the file; then the file is written again."""
 
 
 def main(child: Child) -> int:

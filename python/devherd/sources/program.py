@@ -1,4 +1,4 @@
-"""An operator's program as a process: started, read within limits, and ended with all that it has started."""
+"""Runs an operator's program: starts it, reads it within limits, and ends it with all that it has started."""
 
 import contextlib
 import logging
@@ -22,9 +22,9 @@ PATIENCE_SECONDS = 2.0
 _STEP_SECONDS = 0.05
 _CHUNK = 65_536
 MOST_BYTES_A_SECOND = 1 << 20
-"""Of each of its pipes; the pipe then brakes the program."""
+"""Read limit for each of its pipes; a full pipe then slows the program down."""
 MOST_STDERR_LINES = 20
-"""Lines of its stderr that are logged at once; after them one each `STDERR_LINE_SECONDS`."""
+"""Lines of its stderr that are logged at once; then one line every `STDERR_LINE_SECONDS`."""
 STDERR_LINE_SECONDS = 10.0
 _LONGEST_NAMED = 80
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class NotStartedError(Exception):
 def started(
     command: Sequence[str], stderr: "ProgramStderr", environment: Mapping[str, str] = MappingProxyType({})
 ) -> "RunningProgram":
-    """Start the program, with this in its environment, too. Raises NotStartedError."""
+    """Start the program, with `environment` added to its environment. Raises NotStartedError."""
     why = unusable(command)
     if why is None:
         try:
@@ -56,7 +56,7 @@ class Second:
         self._taken = 0
 
     def take(self, number: int = 1) -> None:
-        """Count."""
+        """Count `number` units as taken now."""
         self._renew()
         self._taken += number
 
@@ -71,7 +71,7 @@ class Second:
 
 
 class ProgramStderr:
-    """The stderr of a program: its lines go into this process's log, as far as there is room; the last one is kept."""
+    """The stderr of a program: its lines go to this process's log, within limits; the last one is kept."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -82,7 +82,7 @@ class ProgramStderr:
         self._dropped = 0
 
     def begin(self) -> None:
-        """A program is started."""
+        """Begin with the stderr of a new program."""
         self.last = ""
         self._line.clear()
 
@@ -138,7 +138,7 @@ class RunningProgram:
         self._seconds = {pipe: Second(MOST_BYTES_A_SECOND) for pipe in self._open}
 
     def read(self, timeout: float, *, is_braked: bool = False) -> bytes:
-        """New output, after waiting at most `timeout` seconds; empty if there is none, and if the program is braked.
+        """New output, after waiting at most `timeout` seconds; empty if there is none, or if `is_braked`.
 
         Its stderr is read as well.
         """
@@ -165,9 +165,10 @@ class RunningProgram:
         return self._process.poll()
 
     def end(self) -> tuple[bool, list[str]]:
-        """End it with its group, by SIGTERM and then SIGKILL, and all others that it has started.
+        """End it, its process group and all other processes that it has started, by SIGTERM and then SIGKILL.
 
-        The result: False if one sleeps in the kernel and cannot be ended; the names of those that had left its group.
+        Returns False if a process sleeps in the kernel and cannot be ended, and the names of processes outside its
+        group.
         """
         if not self._ends(signal.SIGTERM) and not self._ends(signal.SIGKILL):
             return False, []
@@ -175,7 +176,7 @@ class RunningProgram:
         return self._end_orphans()
 
     def rest(self) -> bytes:
-        """What is left in its pipes after its end, which are closed."""
+        """Return the rest of the output after its end, and close its pipes."""
         rest = b""
         for pipe in [*self._open]:
             written = pipe.read() or b""  # what it holds: nobody else writes

@@ -15,7 +15,7 @@ LONGEST_DETAIL = 200
 _LONGEST_WORD = 64
 _PARTS = {"pci": "pci_address", "uuid": "uuid", "device": "device", "card": "card", "vendor": "vendor"}
 _WORDS = {"reason", "complete", "failed", "hello", "alive"}
-"""The keys of which a line has one."""
+"""The keys of the protocol; each line has exactly one of them."""
 _STATES = {"standing", "raised", "cleared", "mentioned"}
 _PCI_ADDRESS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<slot>[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -42,7 +42,7 @@ class Report:
     max_age: float | None = None
     """Longest silence in seconds that the program has announced; None if it has not."""
     complaints: list[str] = field(default_factory=list)
-    """What is wrong with the reports, which count all the same."""
+    """Defects of reports that still count."""
     _repeated: set[Key] = field(default_factory=set)
     """Findings reported since the last `complete`."""
 
@@ -63,12 +63,12 @@ class Report:
         self.failed = ""
 
     def begin(self) -> None:
-        """Another process of the program reports from now on: what it has not repeated, its `complete` clears."""
+        """Begin with a new process of the program: its `complete` clears the findings that it has not repeated."""
         self._repeated.clear()
         self.max_age = None
 
     def complain(self, text: str) -> None:
-        """Replace all findings by this one, about every device of the source."""
+        """Replace all findings by one with this text, about every device of the source."""
         self.findings = {}
         self._put(health_pb2.Target(), "", text)
         self.failed = ""
@@ -76,7 +76,7 @@ class Report:
     def conclude(self, output: bytes, *, is_problem: bool) -> None:
         """Replace all findings by those that a program which has ended printed.
 
-        `is_problem`: it has found one; if no line is a finding, the lines that are none of the protocol describe it.
+        `is_problem`: it has found a problem; if no line is a finding, the lines outside the protocol describe it.
         """
         lines = list(enumerate(output.splitlines(), start=1))
         message = b"\n".join(line for _, line in lines if not _is_of_protocol(line))
@@ -86,7 +86,7 @@ class Report:
             self.complain(plain(text, LONGEST_DETAIL) or "it found a problem, without a message")
 
     def replace(self, content: bytes) -> None:
-        """Replace all findings by those of these lines; on a line that cannot be used, change nothing but `failed`."""
+        """Replace all findings by those in `content`; if a line cannot be used, only set `failed`."""
         self._replace(enumerate(content.splitlines(), start=1))
 
     def _replace(self, lines: Iterable[tuple[int, bytes]]) -> None:

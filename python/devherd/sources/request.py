@@ -78,7 +78,7 @@ def left_to_others(seen: Seen) -> set[str]:
 
 
 def order_in(request: bytes) -> Order:
-    """The order in a request. Raises ValueError, TypeError or KeyError if `requests_for` did not make it."""
+    """The order in a request. Raises ValueError, TypeError or KeyError if `requests_for` did not make the request."""
     fields = json.loads(request)
     return Order(**{**fields, "command": tuple(fields["command"])})
 
@@ -113,7 +113,7 @@ _MOST_LINKS = 40
 
 
 def unusable(command: Sequence[str]) -> str | None:
-    """Why a program must not or cannot be started: it, or a file that is an argument; None if nothing is in the way."""
+    """Why a program must not or cannot be started, because of its own file or a file argument; None if it can."""
     try:
         complaints = (distrusted(Path(place)) for place in (command[0], *filter(_is_file, command[1:])))
         why = next(filter(None, complaints), None)
@@ -125,7 +125,7 @@ def unusable(command: Sequence[str]) -> str | None:
 
 
 def unreadable(file: Path) -> str | None:
-    """Why a file with findings must not or cannot be read; None if nothing is in the way."""
+    """Why a file with findings must not or cannot be read; None if it can."""
     try:
         return distrusted(file)
     except OSError as error:

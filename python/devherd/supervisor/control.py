@@ -45,13 +45,13 @@ class SupervisorctlCalls(SupervisorNamespaceRPCInterface):
         return True
 
     def reloadConfig(self) -> list[list[list[str]]]:  # noqa: N802 - supervisord's name
-        """`supervisorctl update` and `reread`: same as `restart`. Programs change later, with the spool."""
+        """`supervisorctl update` and `reread`: same as `restart`. Programs change later, when the spool changes."""
         self._update("reloadConfig")
         self.supervisord.reload()
         return [[[], [], []]]
 
     def reloadAndWait(self) -> Any:  # noqa: N802 - as supervisord names its own
-        """For `devherd reload`: like `restart`, but answers at the end of the reload: the refusal, empty if accepted.
+        """For `devherd reload`: like `restart`, but answers when the reload ends: the refusal, empty if accepted.
 
         The answer is JSON, which is ASCII: supervisord's HTTP server counts characters as bytes.
         """

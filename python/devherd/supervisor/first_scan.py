@@ -145,7 +145,7 @@ def _answer(answers: BinaryIO, content: bytes) -> None:
 
 
 class _Reader:
-    """The process that reads the configuration: pydantic and its models take longer than all else of a start."""
+    """The process that reads the configuration: importing pydantic and its models is the slowest part of a start."""
 
     def __init__(self, load: Load) -> None:
         config, give = os.pipe()

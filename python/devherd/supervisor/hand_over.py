@@ -1,8 +1,8 @@
-"""The supervisor's side of the hand-over to an instance that stands by, at the end of this one.
+"""The supervisor's side of the hand-over: at its end, this instance hands over to one that stands by.
 
-The children that serve the kubelet are asked to hand over (YIELD), and serve on; everything else has ended, and the
-locks are released. The children of the next instance register, and release those of this one, which then end. What the
-children do: device_plugin/hand_over.py. Standing by: standby.py.
+First all children end except those that serve the kubelet. These are asked to hand over (YIELD) and continue to serve;
+the locks are released. The children of the next instance register and release these children, which then end.
+device_plugin/hand_over.py describes the children's side, standby.py the standby.
 """
 
 import logging
@@ -15,18 +15,18 @@ from devherd.settings import Settings
 from devherd.supervisor.process import Process
 
 YIELD_SECONDS = 1.0
-"""In this time a child is ready to hand over; one that is not is stopped. The others serve on for `Waits.hand_over`."""
+"""Limit for a child to be ready to hand over, else it is stopped. The others serve on for `Waits.hand_over`."""
 LOOK_SECONDS = 0.01
-"""Time between two looks whether the children are ready."""
+"""Time between two checks whether the children are ready."""
 
 log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """Goes on from the end of the other children until those that serve the kubelet are to be stopped."""
+    """The hand-over: begins when all other children have ended, lasts until those that serve the kubelet must stop."""
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, let_go: Callable[[], None]) -> None:
-        """`let_go`: leaves the run directory to the next instance."""
+        """`let_go` leaves the run directory to the next instance."""
         self._settings = settings
         self._is_yielding = heartbeats.is_yielding
         self._let_go = let_go
@@ -39,7 +39,7 @@ class HandOver:
         return bool(self._yields_until) and not self._has_let_go
 
     def lasts(self, children: Collection[Process]) -> bool:
-        """Have these children hand over; False if nobody stands by, or the time is over. Called again and again."""
+        """Make these children hand over; False if no instance stands by, or the time is over. Called repeatedly."""
         heirs = [child for child in children if child.config.program.hands_over and child.pid]
         if not heirs or self._settings.registration == "plugins_registry" or not self._has_begun(heirs):
             return False
@@ -59,7 +59,7 @@ class HandOver:
         return not self._is_over
 
     def _has_begun(self, heirs: Collection[Process]) -> bool:
-        """True once the children have been asked, which is done if an instance stands by."""
+        """True once the children have been asked; asks them if an instance stands by."""
         if self._yields_until:
             return True
         standby = read_standby(self._settings.standby_file)

@@ -35,7 +35,7 @@ HEAD_START_SECONDS = 0.3
 LAST_SECONDS = 1.0
 """At the end, the last group is stopped after this time even if other children still run."""
 _STALLED_SECONDS = 2.0
-"""If a tick comes so much too late, the supervisor itself did not run."""
+"""If a tick comes later than planned by this time, the supervisor itself was not running."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
 
 
@@ -72,9 +72,9 @@ class Herd(Supervisor):
         self._newer_driver = NewerDriver(self._settings, options.history) if restarts_for_driver else None
 
     def live(self) -> None:
-        """Run until the end is requested. Raises the DevherdError for which it has ended by itself.
+        """Run until the end is requested. Raises DevherdError if it must end by itself.
 
-        That another instance has the kubelet directory, or that this one sees a kubelet directory that was removed.
+        The reasons: another instance holds the kubelet directory, or this one still sees a removed kubelet directory.
         """
         self.options.poller.rest = self._rest
         self._log_start()
@@ -107,7 +107,7 @@ class Herd(Supervisor):
         """Stop the last group, which serves the kubelet, after the others, so that the kubelet is served longer.
 
         Called in each round of the shutdown. Waits for the other groups for LAST_SECONDS at most. If another instance
-        stands by, the last group's children serve until that one has taken over.
+        stands by, the last group's children serve until it has taken over.
         """
         *others, last = sorted(self.process_groups.values())
         for group in others:
@@ -120,14 +120,14 @@ class Herd(Supervisor):
             last.stop_all()
 
     def _leave_the_run_directory(self) -> None:
-        """Let go of it while children hand over."""
+        """Leave the run directory to the next instance while children hand over."""
         self.options.close_httpservers()
         self.options.httpservers = ()  # the next instance's socket must not be unlinked at the end
         self._settings.control_socket.unlink(missing_ok=True)
         self._let_go()
 
     def _let_go(self) -> None:
-        """Write the last files and release the locks: the run directory is the next instance's from now on."""
+        """Write the last files and release the locks: from now on the run directory belongs to the next instance."""
         if not self._locks.are_held:
             return
         self._loader.end()
@@ -185,7 +185,7 @@ class Herd(Supervisor):
             self.options.orphans.sweep()
             self._look_after_children()
         if not self._locks.are_held:
-            return  # the files are the next instance's
+            return  # the files belong to the next instance
         if is_due:
             self._look_after_directories()
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():

@@ -30,7 +30,7 @@ _AGAIN_SECONDS = 30.0
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], ResolvedConfig]
-"""Returns the configuration; with None at the start, else for a running instance with these settings."""
+"""Returns the configuration: at the start for None, later for a running instance with these settings."""
 
 
 class Loader:
@@ -85,14 +85,14 @@ class Loader:
 
     @property
     def is_waiting(self) -> bool:
-        """True if `tend` is to be called each second: a label chooses the file, or one is being read."""
+        """True if `tend` must be called each second: a label chooses the file, or a file is being read."""
         return self._watch is not None or bool(self._pid)
 
     def tend(self, readers: Mapping[str, int]) -> None:
-        """Called again and again. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
+        """Called repeatedly. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
 
-        `readers` are the programs that read the configuration, with their restarts: a process that follows another
-        gets the current file. If a node label chooses the file, another choice or other content is loaded at once.
+        `readers` are the programs that read the configuration, each with its number of restarts: a restarted process
+        gets the current file. If a node label chooses the file, a new choice or new content is loaded at once.
         """
         if self._pid and time.monotonic() >= self._kill_at:
             log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
@@ -228,7 +228,7 @@ def _reload(load: Load, settings: Settings, complain_to: int) -> int:
 
 
 class ConfigurationsWatch:
-    """Notices another choice or other content of the configuration file; reads only a file whose identity changed."""
+    """Notices a new choice or new content of the configuration file; reads a file only if its identity changed."""
 
     def __init__(self, configurations: Configurations, settings: Settings) -> None:
         """`settings` are those of the configuration in force."""

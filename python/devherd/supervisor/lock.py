@@ -1,4 +1,4 @@
-"""Locks for one instance per run directory and per kubelet directory, by flock, which the kernel releases at exit.
+"""Locks (flock) that allow one instance per run directory and per kubelet directory. The kernel releases them at exit.
 
 No lock file is created in the kubelet's directory: the directory itself is locked. It may be created after devherd has
 started, or removed and created again, so the lock is checked and renewed at run time.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Lock:
-    """A lock on the file or directory that is at a path, which may be removed and created again."""
+    """A lock on the file or directory at a path; the file may be removed and created again."""
 
     def __init__(
         self, path: Path, in_use: Callable[[], AlreadyRunningError], make: Callable[[], None] | None = None
@@ -44,7 +44,7 @@ class Lock:
         self._complaint = Once(log.warning)
 
     def hold(self) -> None:
-        """Lock what is now at the path, if that is not locked yet; called repeatedly.
+        """Lock the file or directory that is now at the path, if it is not locked yet; called repeatedly.
 
         Raises AlreadyRunningError if another instance holds it.
         """

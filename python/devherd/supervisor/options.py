@@ -1,4 +1,4 @@
-"""Options for supervisord without its file, and what wakes its poll: signals and changes of the spool."""
+"""Options for supervisord without its file, and the events that wake its poll: signals and changes of the spool."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ _INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
 class SpoolWatch:
-    """Notices created and removed spool files and sockets; without inotify they are only found once a second."""
+    """Notices created and removed spool files and sockets; without inotify, polling finds them once a second."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._directories = {str(directory): Once(log.warning) for directory in directories}
@@ -50,7 +50,7 @@ class SpoolWatch:
         return self._watch.fileno() if self._watch else None
 
     def renew(self) -> None:
-        """Watch the directories now at the paths: they may have been removed and created again."""
+        """Watch the directories that are now at the paths: they may have been removed and created again."""
         if self._watch is None:
             return
         for directory, complaint in self._directories.items():
@@ -83,7 +83,7 @@ class SpoolWatch:
 
 
 class Poller(PollPoller):
-    """Polls until something is due: supervisord's loop would wait for a second, however long nothing is."""
+    """Polls until something is due: supervisord's own loop would wake up every second even if nothing is due."""
 
     rest: Callable[[], float] = staticmethod(lambda: 1.0)
 
@@ -95,7 +95,7 @@ class Poller(PollPoller):
 
 @contextmanager
 def _temporary_directory(directory: Path) -> Iterator[None]:
-    """Name this directory to supervisord for temporary files: a read-only container has no /tmp to be found."""
+    """Set supervisord's directory for temporary files: a read-only container has no usable /tmp."""
     before = supervisor.options.tempfile
     supervisor.options.tempfile = SimpleNamespace(gettempdir=lambda: str(directory))
     try:
@@ -105,7 +105,7 @@ def _temporary_directory(directory: Path) -> Iterator[None]:
 
 
 class Options(ServerOptions):
-    """The options of a herd. Children close everything that it opens."""
+    """The options of a herd. Children close all descriptors that it opens."""
 
     def __init__(self, settings: Settings, programs: Programs, stderr: Stderr, logger: Any) -> None:
         with _temporary_directory(settings.run_dir):
@@ -154,7 +154,7 @@ class Options(ServerOptions):
         ]
 
     def poll_wakeups(self) -> None:
-        """Have signals and the spool wake the loop's poll. Call it once, before the loop."""
+        """Make signals and spool changes wake the loop's poll. Call it once, before the loop."""
         wakeups = (signals.wakeup(), self.spool_watch)
         asyncore.socket_map.update({wakeup.fileno(): wakeup for wakeup in wakeups if wakeup.fileno() is not None})
 

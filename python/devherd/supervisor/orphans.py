@@ -1,8 +1,8 @@
-"""Ends what the programs of a source have left running when the source's process was killed, and could not do it.
+"""Ends orphans: processes that a source's programs have left running after the source's own process was killed.
 
-Such a process has left its program's session, and outlives the program. Linux then makes it a child of the supervisor
-(PR_SET_CHILD_SUBREAPER), which finds it by the mark in its environment. Other orphans are left alone: in a container,
-process 1 has those of people's shells as well.
+An orphan has left its program's session, and outlives the program. Linux makes it a child of the supervisor
+(PR_SET_CHILD_SUBREAPER), which finds it by the mark in its environment. Orphans without the mark are left alone: in a
+container, process 1 also inherits orphans of users' shells.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from devherd.process import SOURCE_MARK, children
 log = logging.getLogger(__name__)
 
 _EMPTY_SWEEPS = 2
-"""After so many sweeps without an orphan there are none left: what ends gives its own children away a moment later."""
+"""No orphans are left after this number of empty sweeps: a process that ends orphans its children a moment later."""
 
 
 class Orphans:
@@ -29,7 +29,7 @@ class Orphans:
         except OSError as error:
             log.warning("the processes that programs of killed sources leave behind cannot be ended: %s", error)
         self._left: dict[int, int] = {}
-        """By id of an ended process: how many sweeps have to find nothing yet."""
+        """By id of an ended process: the number of empty sweeps that are still needed."""
 
     @property
     def are_awaited(self) -> bool:
@@ -60,7 +60,7 @@ class Orphans:
 
 
 def _source_of(pid: int) -> int | None:
-    """The process whose program this one comes from; None of any other, and of one that has ended."""
+    """The source's process whose program has started this one; None for other processes, and for ended ones."""
     mark = f"{SOURCE_MARK}=".encode()
     with contextlib.suppress(OSError, ValueError):
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -116,7 +116,7 @@ class Process(Subprocess):
         return self.config.command, [self.config.command]
 
     def spawn(self) -> int | None:
-        """Start the child, which must not run; returns its process id, None if the fork failed."""
+        """Start the child, which must not be running; returns its process id, None if the fork failed."""
         self.config.options.heartbeats.clear(self.slot)
         self._access = self.config.program.may(self.config.options.settings, self.config.name)
         self.make_directories()

@@ -33,11 +33,11 @@ class Program:
 
     group: str
     name: str = ""
-    """Its name in the group; if empty, that of the group. With `per_file` it is the file's key."""
+    """Its name in the group; if empty, the group's name. With `per_file`, the file's key."""
     module: str
     """Imported in the child; `main(child)` of it returns the exit code."""
     may: Callable[[Settings, str], Access]
-    """Returns what a child may access, from the settings and its name."""
+    """Returns the access of a child, by the settings and its name."""
     per_file: Callable[[Settings], Path] | None = None
     """The directory with one spool file for each child: created files start children, removed files stop them."""
     suffix: str | None = None
@@ -51,7 +51,7 @@ class Program:
     starts_programs: bool = False
     """True if it starts programs of the operator, which may leave processes behind."""
     hands_over: bool = False
-    """True if its children can serve on at YIELD, until those of the next instance have taken over."""
+    """True if its children continue to serve after YIELD, until the next instance's children have taken over."""
 
 
 def _nothing(*_: object) -> None:
@@ -110,7 +110,7 @@ def _preload() -> None:
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
-    """Reads the host, writes the run directory, CDI specs and, across boots, which devices are lost."""
+    """Reads the host, writes the run directory, CDI specs and, kept across boots, the lost devices."""
     lasting = (settings.lasting_directory,) if settings.lasting_directory else ()
     return Access(
         read=(Path("/"),),
@@ -258,8 +258,8 @@ def _monitor_access(settings: Settings, name: str) -> Access:
 def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads the run directory, its token and the configurations to choose from, and asks the kubelet for pods.
 
-    It writes what it has sent and, across boots, how labels were written and the label's value; feature files. This
-    program alone may connect by TCP.
+    It writes records of what it has sent, feature files and, kept across boots, how labels were written and the label's
+    value. It is the only program that may connect by TCP.
     """
     own = (settings.kubernetes_directory, settings.history_directory / name)
     configurations = (settings.configurations.directory,) if settings.configurations else ()
@@ -318,9 +318,9 @@ def _asks_before_starts(config: ResolvedConfig, _settings: Settings) -> bool:
 
 
 def _pre_start_access(settings: Settings, _name: str) -> Access:
-    """Looks into processes for who has devices open, and runs programs that reset devices.
+    """Looks into processes to find who has devices open, and runs programs that reset devices.
 
-    Landlock forbids the first, so files are restricted by their owners and modes alone.
+    Landlock forbids looking into processes, so only owners and modes restrict its access to files.
     """
     own = settings.pre_start_socket.parent
     return Access(

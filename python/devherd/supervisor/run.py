@@ -27,7 +27,7 @@ def run(
     `load` returns the configuration. It is called in other processes, at the start and for each reload; they log its
     errors. If another instance holds the run directory or the kubelet directory, `takes_over` makes this one stand by
     until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
-    `restarts_for_driver`: it ends, too, when NVIDIA's driver has become newer than this container's library.
+    With `restarts_for_driver`, it also ends when NVIDIA's driver is newer than this container's library.
     """
     signals.remember()
     sys.stdout.flush()  # a forked process would write the buffer once more

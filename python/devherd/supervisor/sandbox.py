@@ -20,7 +20,7 @@ MEBIBYTE = 1 << 20
 DEFAULT_LIMITS: Mapping[int, int] = MappingProxyType({resource.RLIMIT_CORE: 0})
 """No core file: other children must not read its content, and a crash loop would fill a disk."""
 _LIBRARIES = tuple(map(Path, ("/dev/urandom", "/sys/devices/system/cpu/online", "/proc/sys/net/core/somaxconn")))
-"""Files that gRPC and the C library read: gRPC aborts without random numbers; the others give its sizes."""
+"""Files that gRPC and the C library read: gRPC aborts without random numbers, and the other files set its sizes."""
 
 Inode = tuple[int, int]
 

@@ -1,6 +1,6 @@
-"""What the supervisor tells the service manager that started it: sd_notify(3) of systemd, over a datagram socket.
+"""Reports the supervisor's state to the service manager that started it: systemd's sd_notify(3), a datagram socket.
 
-The variables leave the environment with the object: no child may speak for the service.
+The object removes the variables from the environment: no child may report for the service.
 """
 
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 class ServiceManager:
     """The manager named by `NOTIFY_SOCKET`; without one nothing is sent.
 
-    If it has a watchdog (`WATCHDOG_USEC`), it ends a supervisor whose `beat` does not come.
+    A manager with a watchdog (`WATCHDOG_USEC`) ends a supervisor that does not call `beat`.
     """
 
     def __init__(self, ready_seconds: float) -> None:
@@ -33,7 +33,7 @@ class ServiceManager:
         self._has_complained = False
 
     def report(self, failing: Sequence[str]) -> None:
-        """Report the service as ready once no child is `failing`, or when the time for that is over.
+        """Report the service as ready once no child is `failing`, or after `Waits.ready`.
 
         `systemctl status` shows the names.
         """
@@ -44,7 +44,7 @@ class ServiceManager:
         self._send(f"READY=1\nSTATUS={status}")
 
     def beat(self) -> None:
-        """The supervisor's loop goes round."""
+        """Report that the supervisor's loop is alive; called in each round."""
         if self.beat_seconds < float("inf"):
             self._send("WATCHDOG=1")
 

@@ -1,7 +1,7 @@
-"""Standing by: this instance prepares everything while another one still serves, and waits for its end.
+"""Standby: this instance prepares everything while another one still serves, and waits for the other's end.
 
-A roll-out starts the new instance beside the old one, and ends the old one when the new one is ready. Without a
-standby, the kubelet would be without a device plugin during the whole start.
+A roll-out starts the new instance while the old one runs, and ends the old one when the new one is ready. Without a
+standby, the kubelet would have no device plugin during the whole start.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Standby:
-    """From `begin` to `end` a separate process serves HTTP for this instance, whose supervisor waits for locks."""
+    """From `begin` to `end`, a separate process serves HTTP for this instance while its supervisor waits for locks."""
 
     def __init__(self, config: ResolvedConfig, programs: Programs, first_scan: FirstScan) -> None:
         self._config = config
@@ -85,7 +85,7 @@ class Standby:
         os.waitpid(self._pid, 0)
 
     def end(self) -> None:
-        """End the HTTP server, because the locks are held; the exporter follows. Does nothing without `begin`."""
+        """End the HTTP server: the locks are held, and the exporter takes over. Does nothing without `begin`."""
         if not self._pid:
             return
         self._stop_serving()

@@ -1,7 +1,7 @@
 """The part of the start that needs supervisord and gRPC: imported while the first scan already runs.
 
-All children share the modules imported here. gRPC is imported but never used: it does not survive a fork. Nor is
-dataclasses, which elsewhere would bring its reader of source code: the page, sources and `kubernetes` have some.
+All children share the modules imported here. gRPC is imported but not used, because it does not survive a fork.
+dataclasses is imported for the page, sources and `kubernetes`: imported elsewhere, it would load `inspect`.
 """
 
 import dataclasses  # noqa: F401

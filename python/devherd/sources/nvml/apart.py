@@ -1,8 +1,8 @@
-"""Asks NVML about single GPUs in processes that end: nothing keeps such a GPU open, and one that hangs costs no other.
+"""Asks NVML about single GPUs, each in its own short process: no GPU stays open, and a hanging one blocks no other.
 
-A thread with a deadline would not do: a GPU that the library has opened is open for the whole process until
-`nvmlShutdown`, which may hang. A process that has loaded NVML is not fit to be forked for it, and one in the sandbox
-starts no program: the parent of those processes is forked before NVML is loaded.
+A thread with a deadline would not suffice: a GPU that the library has opened stays open for the whole process until
+`nvmlShutdown`, which may hang. A process that has loaded NVML must not be forked for this, and the sandbox forbids
+starting programs: so the parent of the short processes is forked before NVML is loaded.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _NAME = "nvml apart"
 
 
 class Apart:
-    """The process whose children ask. To be made in a process with one thread."""
+    """The process whose children ask NVML. Create it in a process with one thread."""
 
     def __init__(self) -> None:
         question, self._questions = os.pipe()
@@ -166,7 +166,7 @@ def _answered(question: dict[str, Any], gpu: str) -> dict[str, Any]:
 
 
 def _read_all(asking: Collection[int], seconds: float) -> dict[int, bytes]:
-    """What comes from each pipe until it ends, or until the time is over."""
+    """The data from each pipe, until it ends or the time is over."""
     texts = dict.fromkeys(asking, b"")
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as waiting:

@@ -1,4 +1,4 @@
-"""What NVML counts of each GPU: numbers for metrics, rises, NVLinks that are lost, and counters that began again."""
+"""NVML's counters of each GPU: numbers for metrics, rises, lost NVLinks, and counters that started again."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator
@@ -12,7 +12,7 @@ WINDOW_SECONDS = 60.0
 """Time over which corrected memory errors are summed."""
 _CORRECTED = ("corrected_errors", "lifetime_corrected_errors")
 _SINCE_ITS_START = ("energy", "pcie_replays", "corrected_errors", "uncorrected_errors")
-"""Counters that begin again when the driver starts the GPU again, as after a reset."""
+"""Counters that start again when the driver starts the GPU again, for example after a reset."""
 _LINKS = "nvlinks"
 _MODE = "mig-mode"
 _AT_LAST = "counters"
@@ -40,7 +40,7 @@ _COUNTS = (
 
 
 class _AtLast(TypedDict):
-    """The counters of a GPU since its start, at the last look."""
+    """A GPU's `_SINCE_ITS_START` counters at the last look."""
 
     monotonic: float
     is_persistent: bool
@@ -81,8 +81,8 @@ class GpuCounters:
     def began_again(self, reading: Reading, monotonic: float) -> float | None:
         """The CLOCK_MONOTONIC second of a look after which the driver has started the GPU again; None without proof.
 
-        A counter has fallen since then, and the driver kept the GPU initialised then: of one that it does not, counters
-        fall whenever nobody has it open.
+        The proof: a counter has fallen since that look, at which the driver kept the GPU initialised. Counters of other
+        GPUs fall whenever nobody has the GPU open.
         """
         gpu = reading["pci_address"]
         before = self._at_last.get(gpu)

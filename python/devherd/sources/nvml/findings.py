@@ -99,9 +99,9 @@ class Health:
         self._evidence: dict[tuple[str, str], health_pb2.Evidence] = {}
         self._refused: dict[str, Refused] = {}
         self._cleared: dict[str, float] = {}
-        """By GPU: when an operator took its Xids back last."""
+        """By GPU: when an operator last cleared its Xids."""
         self.mode_pending: set[str] = set()
-        """The GPUs whose MIG mode is to change, which waits until nobody has them open."""
+        """The GPUs with a pending change of the MIG mode, which waits until nobody has them open."""
         self._counters = GpuCounters(earlier.memories if earlier else ())
         for finding in earlier.findings if earlier else ():
             if finding.reason in _COUNTED:
@@ -115,8 +115,8 @@ class Health:
     def apart(self) -> frozenset[str]:
         """The PCI addresses of GPUs that must not stay open: only a new handle shows their recovery.
 
-        Nothing can reset a GPU that is open: one with an Xid that only a reset ends is not kept open, either, nor one
-        whose MIG mode is to change.
+        Nothing can reset a GPU that is open. So a GPU with an Xid that only a reset ends, or with a pending change of
+        the MIG mode, must not stay open, either.
         """
         suspects = {gpu for gpu, findings in self._states.items() if _is_suspect(findings)}
         return frozenset(suspects | self._refused.keys() | self._awaiting_reset() | self.mode_pending)
@@ -139,7 +139,7 @@ class Health:
         return max([self._cleared.get(gpu, 0.0), *(end.monotonic_seconds for end in ends if end is not None)])
 
     def take_clears(self, of_operator: health_pb2.Findings) -> None:
-        """Note what operators have taken back: such a GPU is watched again."""
+        """Record the findings that operators have cleared: such a GPU is watched again."""
         for end in of_operator.evidence:
             if end.at.vendor == "nvidia" and end.reason in {"", XID}:
                 self._cleared[end.at.card] = max(end.monotonic_seconds, self._cleared.get(end.at.card, 0.0))
@@ -175,7 +175,7 @@ class Health:
                 self._take_reading(reading, monotonic)
 
     def _take_refusal(self, reading: Reading, monotonic: float) -> None:
-        """NVML opens other GPUs and not this one: after two looks that is its fault, unless the refusal is about us."""
+        """NVML opens other GPUs but not this one: after two looks this is a finding, unless the refusal is about us."""
         gpu, refusal = reading["pci_address"], reading["refusal"]
         others = [one for one in self._states.get(gpu, []) if one.reason not in {_GPU_LOST, _NOT_EXAMINED}]
         if refusal["code"] in _OF_THE_CALLER or not reading["has_node"]:

@@ -41,7 +41,7 @@ PAUSED = (
     " — it is taken again when that is over"
 )
 PAUSE_SECONDS = 180.0
-"""A pause counts no longer if nobody writes it again: its writer may have been switched off."""
+"""A pause expires after this time unless it is written again: its writer may have been switched off."""
 DIE_SECONDS = 1.0
 """Time for a killed process to end; a process that needs longer is in uninterruptible sleep."""
 
@@ -55,7 +55,7 @@ def main(child: Child) -> int:
 
 
 class ProcessEnded(Exception):  # noqa: N818 - it is no error
-    """This process is to end, and waits for no call."""
+    """This process must end, and does not wait for the current call."""
 
 
 class NvmlSource:
@@ -100,7 +100,7 @@ class NvmlSource:
         return 0 if signals.is_to_end() else RENEW
 
     def _stand_by(self, pause: str) -> None:
-        """Say why NVML is not asked, and rest; facts and findings stay as they are."""
+        """Report why NVML is not asked, and rest; facts and findings stay as they are."""
         self._become(replace(self._answer, problem=pause, asking=None))
         self._rest()
 
@@ -120,7 +120,7 @@ class NvmlSource:
         return request != self._asked or bool(self._answer.failures and time.monotonic() >= self._ask_again_at)
 
     def _go_on(self, request: Request) -> bool:
-        """Ask or watch; False when it is to end: asked to, or NVML hangs, or it may not open new nodes."""
+        """Ask or watch; False if the process must end: it was asked to, NVML hangs, or it may not open new nodes."""
         is_due = self._is_due(request)
         if is_due and device_nodes() != self._nodes:
             log.info("device nodes were created or removed; this process may open only those that existed at its start")
@@ -236,7 +236,7 @@ def attempt(
 ) -> tuple[Answer, list[Reading]]:
     """Get the facts in this process while the GPUs are open for their health: each is initialised once.
 
-    The facts are those of all GPUs: where some must not stay open, `apart`, the others are opened afterwards.
+    The facts are about all GPUs. If some must not stay open (`apart`), the others are opened again afterwards.
     """
     if before is not None:
         before.close()
@@ -255,7 +255,7 @@ def attempt(
 
 
 def paused(file: Path) -> str:
-    """Why NVML must not be open now, by what process `kubernetes` writes; empty if it may."""
+    """Why NVML must not be open now, from the file that process `kubernetes` writes; empty if it may be open."""
     pause = spool.read_or_empty(file, spool_pb2.NvidiaPause)
     if not pause.label or not 0 <= time.monotonic() - pause.monotonic_seconds <= PAUSE_SECONDS:
         return ""

@@ -64,7 +64,7 @@ class Answer:
     asking: Request | None = None
     """The request of the current attempt."""
     newer_driver: list[str] | None = None
-    """The versions of driver and library, where only a restart of this container brings the driver's own library."""
+    """The versions of driver and library if only a restart of this container would bring the driver's own library."""
 
     def begun(self, request: Request) -> "Answer":
         """The answer when an attempt begins."""
@@ -77,7 +77,7 @@ class Answer:
     def succeeded(self, facts: Facts) -> "Answer":
         """The answer of a successful attempt.
 
-        Where a link leads is told while it is up, and asked for when it is down: what is known of a GPU is kept.
+        NVML reports where a link leads only while it is up, and this is needed when it is down: known facts are kept.
         """
         is_of_this_boot = self.facts_of is not None and self.facts_of.get("boot_id") == (self.asking or {}).get(
             "boot_id"
@@ -172,7 +172,7 @@ class Session:
         self._open: frozenset[str] = frozenset()
         """The GPUs that the library was opened for."""
         self._refused: frozenset[str] = frozenset()
-        """Those of them that NVML did not open."""
+        """The GPUs among `_open` that NVML did not open."""
         self._recovered: frozenset[str] = frozenset()
         """The GPUs that answered apart in the last look."""
         self.unanswered: dict[str, str] = {}
@@ -209,7 +209,7 @@ class Session:
         return [reading | {"has_node": self._has_node(reading["pci_address"])} for reading in readings]
 
     def fits(self, apart: Collection[str]) -> bool:
-        """Whether none of the GPUs that are `apart` is open, and none has recovered and is not open."""
+        """Whether all `apart` GPUs are closed, and all other GPUs that have recovered are open."""
         held = self._open - self._refused
         return self._watch is None or not (held & frozenset(apart) or self._recovered - frozenset(apart) - held)
 
@@ -247,7 +247,7 @@ class Watcher:
     def __init__(
         self, earlier: health_pb2.Findings, of_operator: Path = Path("/dev/null"), waits: Waits = USUAL_WAITS
     ) -> None:
-        """`earlier`: the findings that the last process wrote; `of_operator`: the file of what operators take back."""
+        """`earlier`: the findings that the last process wrote; `of_operator`: the file of what operators clear."""
         self._earlier = earlier
         self._of_operator = of_operator
         self._waits = waits
@@ -258,7 +258,7 @@ class Watcher:
         self._failures = 0
         self._needs_reopening = False
         self.apart: frozenset[str] = frozenset()
-        """The GPUs that must not stay open, as of the last look: what follows an event of theirs is still received."""
+        """The GPUs that must not stay open, as of the last look: until the next one, their events are received."""
         self._complaints: dict[str, Once] = {}
         self.session: Session | None = None
         """The open session; None until NVML has answered the request."""
