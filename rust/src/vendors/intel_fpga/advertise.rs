@@ -1,5 +1,5 @@
-//! The devices of a card's facts in each mode, with the resource names of the vendor's own plugin, and a problem for
-//! each missing fact.
+//! Turns the facts of a card into devices in each mode, with the resource names of Intel's own plugin, and into a
+//! problem for each missing fact.
 
 use data_encoding::BASE64URL_NOPAD;
 
@@ -36,7 +36,7 @@ struct Advertiser<'a> {
 }
 
 impl Advertiser<'_> {
-    /// Mode `af`: every port, named after the function loaded in it.
+    /// Mode `af`: each port is a device, named after the function loaded in it.
     fn functions(mut self) -> Vec<Device> {
         let facts = self.facts;
         facts.ports.iter().map(|port| self.function(port)).collect()
@@ -67,7 +67,7 @@ impl Advertiser<'_> {
         device
     }
 
-    /// Modes `region` and `regiondevel`: every management engine, with all its ports.
+    /// Modes `region` and `regiondevel`: each management engine is a device, with all its ports.
     fn regions(mut self) -> Vec<Device> {
         let facts = self.facts;
         for port in &facts.ports {
@@ -91,7 +91,7 @@ impl Advertiser<'_> {
             device.readings.extend(port.readings.iter().cloned());
             port.part.function.iter().for_each(|function| function.attach(self.host, &mut device));
         }
-        // In mode `region` the container does not get the node; the hook programs through it, on the host.
+        // In mode `region` the container does not get the node; the hook on the host programs through it.
         self.expect_node(&mut device, &fme.part, FME);
         let names: Vec<&str> = ports.iter().map(|port| port.part.name.as_str()).collect();
         device.note("ports", names.join(","), self.host.own_path(&fme.part.path));
@@ -103,7 +103,7 @@ impl Advertiser<'_> {
         Some(device)
     }
 
-    /// A device with the name of this part, and with the facts of its PCI function.
+    /// A device with the name of this part and the facts of its PCI function.
     fn device(&self, part: &Part) -> Device {
         let mut device =
             Device { vendor: VENDOR.into(), card: self.facts.key.clone(), id: part.name.clone(), ..Device::default() };
@@ -112,7 +112,7 @@ impl Advertiser<'_> {
             function.describe(self.host, &mut device);
             device.numa_nodes = function.numa_node.iter().map(|(node, _)| *node).collect();
         }
-        // A failure of the physical function affects its virtual ones.
+        // A failure of the physical function also affects its virtual functions.
         self.facts.function.iter().for_each(|function| function.attach(self.host, &mut device));
         device
     }
@@ -122,7 +122,8 @@ impl Advertiser<'_> {
         device.paths.push(HostPath::node(format!("/dev/{}", part.name), number).in_role(role));
     }
 
-    /// `dev`: the number of the part's node. `None` if unreadable: any device node of the name is accepted then.
+    /// `dev`: the number of the part's node. `None` if unreadable: then any device node with the right name is
+    /// accepted.
     fn number(&mut self, part: &Part) -> Option<(u32, u32)> {
         let dev = Attribute::read(part.path.join("dev")).and_then(|dev| dev.device_number());
         if let Err(error) = &dev {
@@ -149,7 +150,7 @@ impl Advertiser<'_> {
         }
     }
 
-    /// The id of the function loaded in a port; `None`, with a finding and a problem, while unknown.
+    /// The id of the function loaded in a port; `None`, with a finding and a problem, if unknown.
     fn afu_id<'p>(&mut self, device: &mut Device, port: &'p Port) -> Option<&'p str> {
         let source = port.part.path.join("afu_id");
         let path = self.host.own_path(&source);
@@ -179,7 +180,7 @@ impl Advertiser<'_> {
         None
     }
 
-    /// The interface id; `None`, with a finding and a problem, while unknown.
+    /// The interface id; `None`, with a finding and a problem, if unknown.
     fn interface_id<'f>(&mut self, device: &mut Device, fme: &'f Fme) -> Option<&'f InterfaceId> {
         let (path, error, value) = match &fme.interface_id {
             Ok(interface_id) => {
@@ -217,7 +218,7 @@ impl Advertiser<'_> {
     }
 }
 
-/// Sets the resource name if both ids are reliable; otherwise the name for a device that was never seen before.
+/// Sets the resource name if both ids are reliable; otherwise sets the name for a device that was never seen before.
 fn entitle(device: &mut Device, name: String, is_certain: bool) {
     if is_certain {
         device.resource_name = Some(name);
@@ -238,17 +239,18 @@ fn is_blank(id: &str) -> bool {
 
 const NAMESPACE: &str = "fpga.intel.com";
 
-/// `fpga.intel.com/af-<3 of interface>.<3 of function>.<base64url of both ids>`: 54 characters after the namespace.
+/// The resource name of a function, `fpga.intel.com/af-<3 of interface>.<3 of function>.<base64url of both ids>`: 54
+/// characters after the namespace.
 ///
-/// Both ids are 32 hexadecimal digits. The last character carries four bits of them and two zeros, so that it is always
-/// a letter or a digit and the name is legal.
+/// Both ids are 32 hexadecimal digits. The last character carries four bits of the ids and two zero bits, so it is
+/// always a letter or a digit, and the name is legal.
 fn name_of_function(interface_id: &str, afu_id: &str) -> String {
     let bytes = bytes_of(interface_id).chain(bytes_of(afu_id));
     let encoded = BASE64URL_NOPAD.encode(&bytes.collect::<Vec<u8>>());
     format!("{NAMESPACE}/af-{}.{}.{encoded}", start_of(interface_id), start_of(afu_id))
 }
 
-/// `fpga.intel.com/region-<interface id>`.
+/// The resource name of a region: `fpga.intel.com/region-<interface id>`.
 fn name_of_region(interface_id: &str) -> String {
     format!("{NAMESPACE}/region-{interface_id}")
 }

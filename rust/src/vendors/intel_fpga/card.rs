@@ -16,7 +16,7 @@ use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, is_numbered};
 use crate::order::natural;
 
-/// The one filter: accelerators. Vendor and device are not compared, so that boards of other makers work.
+/// The only filter: the class of accelerators. Vendor and device are not compared, so that boards of other makers work.
 const CLASS: u32 = 0x12_0000;
 
 /// The facts of a card.
@@ -25,7 +25,7 @@ pub(super) struct Facts {
     pub(super) key: String,
     pub(super) ports: Vec<Port>,
     pub(super) fmes: Vec<Fme>,
-    /// The physical function, if the card has any entry.
+    /// The physical function, if the card has any class entry.
     pub(super) function: Option<Arc<pci::Function>>,
     pub(super) problems: Vec<Problem>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) part: Part,
-    /// `afu_id`: 32 hexadecimal digits. A register of the device, unreadable while the port is disabled.
+    /// `afu_id`: 32 hexadecimal digits. It is a register of the device and unreadable while the port is disabled.
     pub(super) afu_id: Result<String, AttributeError>,
     /// `id`: index of the port within the card.
     pub(super) index: Option<Attribute>,
@@ -60,12 +60,12 @@ pub(super) struct Part {
     /// `dfl-port.0`: also the name of its node.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Index of the card's entry that it belongs to.
+    /// Index of the card's class entry that the part belongs to.
     pub(super) entry: usize,
     pub(super) function: Option<Arc<pci::Function>>,
 }
 
-/// The kind of bitstream that a card accepts, and its file.
+/// The kind of bitstream that a card accepts, and the file that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InterfaceId {
     pub(super) id: String,
@@ -75,11 +75,11 @@ pub(super) struct InterfaceId {
 /// The reason for a missing interface id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoInterfaceId {
-    /// No file has it; the path where it was expected.
+    /// No file has the id; the path where it was expected.
     Missing(PathBuf),
-    /// Its regions have different ids.
+    /// The regions of the engine have different ids.
     Different(Vec<InterfaceId>),
-    /// Its file is unreadable.
+    /// The file is unreadable.
     Unreadable(AttributeError),
 }
 
@@ -121,7 +121,7 @@ impl Facts {
             if entry.driver == Driver::Opae {
                 self.problem(host, &entry.path, "the card has neither an FME nor a port");
             }
-            // A DFL region without them belongs to another vendor.
+            // A DFL region without ports or a management engine belongs to another vendor.
             return Ok(());
         }
         let function = entry.function.as_deref().map(|path| functions.read(path));
@@ -145,7 +145,8 @@ impl Facts {
         Ok(())
     }
 
-    /// The management engine of a port: that of its own entry, else the one on the physical function.
+    /// The management engine of a port: the engine of the same class entry, otherwise the engine on the physical
+    /// function.
     pub(super) fn fme_of(&self, port: &Port) -> Result<&Fme, String> {
         let of_driver = || self.fmes.iter().filter(|fme| fme.part.driver == port.part.driver);
         let mut candidates: Vec<&Fme> = of_driver().filter(|fme| fme.part.entry == port.part.entry).collect();
@@ -210,13 +211,13 @@ impl Fme {
     }
 }
 
-/// OPAE: `pr/interface_id`.
+/// The interface id under OPAE, from `pr/interface_id`.
 fn single_interface_id(fme: &Directory) -> Result<InterfaceId, NoInterfaceId> {
     interface_id(fme.attribute("pr/interface_id"))
 }
 
-/// DFL: `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for each port, all with the id of
-/// the engine's single manager; the base region's own `compat_id` is meaningless.
+/// The interface id under DFL, from `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for
+/// each port, and all have the id of the engine's single manager; the base region's own `compat_id` is meaningless.
 fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) -> Result<InterfaceId, NoInterfaceId> {
     let regions = named(names, is_fme_region).into_iter().flat_map(|name| fme_regions(fme, name, known));
     let (mut ids, mut failures): (Vec<InterfaceId>, Vec<NoInterfaceId>) = (Vec::new(), Vec::new());
@@ -236,8 +237,8 @@ fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) ->
     Ok(first.clone())
 }
 
-/// Most regions are known from the class directory already; only in a tree without links does the engine's directory
-/// have to be read.
+/// The regions of a management engine. Most are already known from the class directory; the engine's directory is read
+/// only in a tree without links.
 fn fme_regions(fme: &Directory, name: &str, known: &[PathBuf]) -> Vec<PathBuf> {
     let parent = fme.path().join(name).join(Driver::Dfl.class());
     let listed: Vec<PathBuf> = known.iter().filter(|region| region.parent() == Some(&parent)).cloned().collect();
@@ -260,7 +261,8 @@ fn interface_id(attribute: Result<Attribute, AttributeError>) -> Result<Interfac
     }
 }
 
-/// <https://docs.kernel.org/admin-guide/abi-testing.html>, sysfs-platform-dfl-fme. Both groups are optional.
+/// Readings of a management engine: <https://docs.kernel.org/admin-guide/abi-testing.html>, sysfs-platform-dfl-fme.
+/// Both groups are optional.
 fn fme_readings(host: &Host, fme: &Directory, names: &[String]) -> Vec<Reading> {
     const MASKS: [&str; 5] = ["fme_errors", "pcie0_errors", "pcie1_errors", "catfatal_errors", "nonfatal_errors"];
     let below = |group: &str| {
@@ -281,7 +283,7 @@ fn fme_readings(host: &Host, fme: &Directory, names: &[String]) -> Vec<Reading> 
     readings
 }
 
-/// The state of the kernel's FPGA manager below the engine's, whose driver may not be loaded.
+/// The state of the kernel's FPGA manager below the engine. The manager's driver may not be loaded.
 fn manager_states(host: &Host, engine: &Path) -> Vec<Reading> {
     let managers = Directory::open(engine.join("fpga_manager"));
     let names = managers.and_then(|directory| Ok((directory.names()?, directory)));
@@ -290,8 +292,8 @@ fn manager_states(host: &Host, engine: &Path) -> Vec<Reading> {
     numbered.map(|name| fpga_manager::of_manager(host.own_path(directory.path().join(name).join("state")))).collect()
 }
 
-/// The temperatures below the engine's hwmon devices: only the thermal one (`dfl_fme_thermal`) has any; the other has
-/// power.
+/// The temperatures below the engine's hwmon devices: only the thermal device (`dfl_fme_thermal`) has temperatures, the
+/// other one has power.
 fn thermal_readings(host: &Host, hwmon: &Path) -> Vec<Reading> {
     let limit = ["temp1_emergency", "temp1_crit"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The cards of a host: entries of the class directories of both drivers, grouped by physical PCI function.
+//! Finds the cards of a host: entries of the class directories of both drivers, grouped by physical PCI function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::host::Host;
 use crate::host::attribute::Cause;
 use crate::host::directory::{Directory, is_numbered};
 
-/// A card, which is read as one and hangs as one.
+/// A card. It is read as one and hangs as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Card {
-    /// Address of the physical function; the name of the class entry if there is none.
+    /// Address of the physical function; if there is none, the name of the class entry.
     pub(super) key: String,
     /// Directory of the physical function.
     pub(super) function: Option<PathBuf>,
     /// Class entries of the card, never empty.
     pub(super) entries: Vec<Entry>,
-    /// The regions of DFL management engines in the class directory.
+    /// The regions of the card's DFL management engines in the class directory.
     pub(super) fme_regions: Vec<PathBuf>,
 }
 
@@ -29,15 +29,15 @@ pub(super) struct Card {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) driver: Driver,
-    /// Its path in the class directory, with the host root.
+    /// The path in the class directory, with the host root.
     pub(super) class_path: PathBuf,
-    /// The directory behind the link, with the host root.
+    /// The target of the class entry's link, with the host root.
     pub(super) path: PathBuf,
-    /// Directory of the PCI function it lies in, physical or virtual.
+    /// Directory of the PCI function that contains the entry, physical or virtual.
     pub(super) function: Option<PathBuf>,
 }
 
-/// `/sys/class/fpga`, `/sys/class/fpga_region`.
+/// The class directory of a driver: `/sys/class/fpga`, `/sys/class/fpga_region`.
 fn class_directory(host: &Host, driver: Driver) -> PathBuf {
     host.sys("class").join(driver.class())
 }
@@ -100,7 +100,7 @@ fn add(
     card.entries.push(Entry { driver, class_path, path, function });
 }
 
-/// Name and link target of every card of a class directory; `None` for an entry that is a plain directory.
+/// Name and link target of every card in a class directory; the target is `None` if the entry is a plain directory.
 fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String, Option<PathBuf>)> {
     let path = class_directory(host, driver);
     let (directory, names) =
@@ -125,7 +125,7 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
     entries
 }
 
-/// The directory of a card whose class entry is a plain directory, as in trees written by hand: it is looked for below
+/// The directory of a card whose class entry is a plain directory, as in trees written by hand: the search goes through
 /// the functions.
 fn behind_plain_entry(
     host: &Host,
@@ -153,7 +153,7 @@ pub(super) enum Driver {
 impl Driver {
     const ALL: [Self; 2] = [Self::Opae, Self::Dfl];
 
-    /// The word in the attribute `driver`.
+    /// The value of the attribute `driver`.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Opae => "opae",
@@ -161,7 +161,7 @@ impl Driver {
         }
     }
 
-    /// The directory below /sys/class, and below the PCI function, that holds its cards.
+    /// The name of the directory with its cards, below /sys/class and below the PCI function.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Opae => "fpga",
@@ -185,7 +185,7 @@ impl Driver {
     }
 }
 
-/// Whether an entry of a DFL management engine is a region that is programmed by itself.
+/// Whether an entry of a DFL management engine is a region that is programmed on its own.
 pub(super) fn is_fme_region(name: &str) -> bool {
     is_numbered(name, "dfl-fme-region.")
 }

@@ -1,6 +1,6 @@
-//! Intel FPGA cards under the OPAE and the DFL driver.
+//! Intel FPGA cards, under the OPAE driver or the DFL driver.
 //!
-//! Every scan looks for both drivers, so that a driver that loads late is found; one host can have both. A card is one
+//! Every scan looks for both drivers, so a driver that loads late is found; one host can have both. A card is one
 //! physical PCI function: its management engine (FME), its ports, and the ports on its virtual functions.
 //!
 //! ```text
@@ -30,10 +30,10 @@ use crate::host::attribute::Attribute;
 use crate::order::natural;
 use advertise::{FME, PORT};
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "intel-fpga";
 
-/// What was located, and the devices and problems of each card.
+/// The located cards, and the devices and problems of each card.
 type Cache = CardCache<Vec<Arc<locate::Card>>, locate::Card, (Vec<Arc<Device>>, Vec<Problem>)>;
 
 /// Scans for Intel FPGA cards.
@@ -104,7 +104,7 @@ impl Located for locate::Card {
     }
 }
 
-/// Whether a port still has the function that it had: ports are programmed while their driver stays, without an event.
+/// Whether a port still has the same function: a port can be programmed while its driver stays, without an event.
 fn has_loaded(host: &Host, device: &Device) -> bool {
     let Some(known) = device.attributes.get("afu_id") else { return true };
     let loaded = Attribute::read(host.absolute(Path::new(&known.source))).and_then(|attribute| attribute.uuid());
@@ -135,11 +135,11 @@ pub enum IntelFpgaMode {
 
 const MODE_ANNOTATION: (&str, &str) = ("com.intel.fpga.mode", "fpga.intel.com/region");
 const CDI_KIND: &str = "intel.cdi.k8s.io/fpga";
-/// The vendor's OCI hook, which loads the bitstream that the container asks for.
+/// The vendor's OCI hook. It loads the bitstream that the container requests.
 const HOOK: (&str, &str) = ("createRuntime", "/opt/intel/fpga-sw/intel-fpga-crihook");
 
-/// The nodes of ports; in mode `regiondevel` also that of the management engine, in mode `region` the hook that
-/// programs through it, which is requested by CDI.
+/// The nodes of the ports. Mode `regiondevel` adds the node of the management engine; mode `region` adds the hook that
+/// programs through that node, requested by CDI.
 fn container_edits(device: &Device, mode: IntelFpgaMode, way: Way) -> Edits {
     let ports = Edits::of_nodes(device.paths_in(PORT), "rw");
     match mode {

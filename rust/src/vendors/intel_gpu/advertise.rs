@@ -1,7 +1,7 @@
-//! The device of a card's facts, with its shares; and the monitoring devices.
+//! Turns the facts of a card into a device with its shares, and the facts of all cards into monitoring devices.
 //!
-//! The monitoring resource has one device with the nodes of all cards. It has no health of its own, as a sick card is
-//! what its users want to see; only nodes that exist are given. `/dev/dri/by-path` holds udev's links to the nodes of
+//! The monitoring resource has one device with the nodes of all cards. It has no health of its own, because its users
+//! want to see sick cards, too; only existing nodes are given. `/dev/dri/by-path` holds udev's links to the nodes of
 //! each card, by PCI address.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::directory::Directory;
 
-/// The card as `card0-0` … `card0-<shares-1>`, and its problems.
+/// The card, shared as `card0-0` … `card0-<shares-1>`, and its problems.
 pub(super) fn device(host: &Host, facts: &Facts, by_path: &ByPath, shares: u32) -> (Device, Vec<Problem>) {
     let mut problems = Vec::new();
     let whole = whole_card(host, facts, by_path, &mut problems);
@@ -66,24 +66,25 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     }
 }
 
-/// A required node.
+/// The host path of a node, as required.
 fn path_of(node: &CardNode) -> HostPath {
     HostPath::node(format!("/dev/{}", node.name), node.number)
 }
 
 const SINGLE: &str = "monitoring";
-/// The drivers whose cards may be among those that could not be examined.
+/// The possible drivers of a card that could not be examined.
 const DRIVERS: [&str; 2] = ["i915", "xe"];
 
-/// The part of one card in a monitoring device.
+/// The part of a monitoring device that comes from one card.
 #[derive(Debug)]
 pub(super) struct Monitored {
-    /// Last part of the resource's name.
+    /// Last part of the resource name.
     resource: String,
     nodes: Vec<CardNode>,
 }
 
-/// The monitoring part of a card; `None` if monitoring is off, or the card has no nodes or has virtual functions.
+/// The card's part of a monitoring device; `None` if monitoring is off, or if the card has no nodes or has virtual
+/// functions.
 pub(super) fn monitored(host: &Host, facts: &Facts, choice: IntelGpuMonitoring) -> Option<Monitored> {
     let resource = match choice {
         _ if facts.virtual_functions > 0 => return None,
@@ -96,7 +97,7 @@ pub(super) fn monitored(host: &Host, facts: &Facts, choice: IntelGpuMonitoring) 
     (!nodes.is_empty()).then_some(Monitored { resource, nodes })
 }
 
-/// One device called `all` for each resource.
+/// One device with the id `all` for each resource.
 pub(super) fn monitoring_devices(watched: Vec<Monitored>) -> Vec<Device> {
     let mut by_resource: BTreeMap<String, Vec<CardNode>> = BTreeMap::new();
     for card in watched {
@@ -141,13 +142,13 @@ pub(super) struct ByPath {
 }
 
 impl ByPath {
-    /// Lists the directory; links come and go with the cards.
+    /// Lists the directory; links are created and removed with the cards.
     pub(super) fn read(host: &Host, choice: IntelGpuByPath) -> Self {
         let read = || Directory::open(host.absolute(DIRECTORY)).and_then(|directory| directory.names()).ok();
         Self { choice, names: (choice != IntelGpuByPath::None).then(read).flatten() }
     }
 
-    /// Whether a card's address is needed, for its own links.
+    /// Whether the address of a card is needed to find its links.
     fn needs_address(&self) -> bool {
         self.choice == IntelGpuByPath::Single && self.names.is_some()
     }

@@ -13,14 +13,14 @@ use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, is_numbered};
 use crate::vendors::gpus;
 
-/// The facts of an Intel GPU that is to be advertised.
+/// The facts of an Intel GPU that will be advertised.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) card: Card,
     pub(super) function: pci::Function,
     /// Address of the physical function, if this is a virtual one.
     pub(super) physical: Option<String>,
-    /// The number of its virtual functions, each a card of its own.
+    /// The number of its virtual functions; each of them is a card of its own.
     pub(super) virtual_functions: u32,
     /// Its DRM nodes.
     pub(super) nodes: Vec<CardNode>,
@@ -40,8 +40,8 @@ pub(super) struct CardNode {
 }
 
 impl Facts {
-    /// The driver, and the file with its name. Cards without address and device id are those of `gpu_fakedev`, Intel's
-    /// test tool: it names no driver, and means i915.
+    /// The driver, and the file with its name. Cards without address and device id are made by `gpu_fakedev`, Intel's
+    /// test tool: it names no driver, and i915 is meant.
     pub(super) fn driver(&self) -> Option<(&str, PathBuf)> {
         let is_fake = self.card.address.is_none() && self.function.id.is_none();
         match &self.function.driver {
@@ -50,10 +50,10 @@ impl Facts {
         }
     }
 
-    /// Reads a card; `None` if it is no Intel GPU or not to be advertised.
+    /// Reads a card; `None` if it is not an Intel GPU, or not to be advertised.
     ///
     /// # Errors
-    /// When that is unknown.
+    /// If it is unknown whether the card is an Intel GPU that is to be advertised.
     pub(super) fn read(host: &Host, card: Card, options: &IntelGpuOptions) -> Result<Option<Self>, Problem> {
         let function = pci::Function::read(&card.device);
         let problem = |error: AttributeError| Problem::new(VENDOR, host.own_path(error.path), error.cause);
@@ -92,7 +92,7 @@ fn maker(host: &Host, card: &Card, function: &pci::Function) -> Result<Option<u1
     }
 }
 
-/// Whether the options want the card. Ids are compared whole.
+/// Whether the options select the card. Ids must match completely.
 fn is_wanted(host: &Host, card: &Card, function: &pci::Function, options: &IntelGpuOptions) -> Result<bool, Problem> {
     if options.allow_ids.is_empty() && options.deny_ids.is_empty() {
         return Ok(true);
@@ -110,7 +110,7 @@ fn physical_address(host: &Host, function: &Path) -> Option<String> {
     pci::address_of(&physical).map(str::to_owned)
 }
 
-/// All DRM nodes but the control nodes, which kernels before 4.13 had.
+/// All DRM nodes except the control nodes, which kernels before 4.13 had.
 fn drm_nodes(drm: &Path) -> Result<Vec<CardNode>, AttributeError> {
     let directory = Directory::open(drm)?;
     let names = directory.names()?.into_iter().filter(|name| !is_numbered(name, "controlD"));

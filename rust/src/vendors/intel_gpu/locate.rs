@@ -1,4 +1,4 @@
-//! The cards of a host: entries of /sys/class/drm. Reads links and ids alone, so that it touches no hardware.
+//! Finds the cards of a host: entries of /sys/class/drm. Reads only links and ids, and therefore touches no hardware.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause};
 use crate::host::directory::{Directory, is_numbered};
 
-/// One DRM card of Intel's, or of an unknown maker.
+/// One DRM card made by Intel or by an unknown maker.
 #[derive(Debug, Clone)]
 pub(super) struct Card {
     /// `card0`.
     pub(super) name: String,
-    /// The directory of its device: that of the PCI function, or the target of the card's `device`.
+    /// The directory of its device: the directory of the PCI function, or the target of the card's `device`.
     pub(super) device: PathBuf,
     /// Address of its PCI function, if the class entry leads to one.
     pub(super) address: Option<String>,
@@ -33,7 +33,7 @@ impl Card {
         self.address.is_none() && self.device.parent().is_some_and(|entry| Directory::open(entry).is_ok())
     }
 
-    /// Whether the class still lists it: the kernel removes the entry before the card.
+    /// Whether the class still lists the card: the kernel removes the entry before the card.
     pub(super) fn is_listed(&self, host: &Host) -> bool {
         Directory::open(class_directory(host))
             .and_then(|class| class.names())
@@ -46,7 +46,7 @@ fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/drm")
 }
 
-/// Every card of the class directory that may be Intel's.
+/// Every card in the class directory that may be made by Intel.
 pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     let path = class_directory(host);
     let read = Directory::open(&path).and_then(|directory| Ok((directory.names()?, directory)));
@@ -65,13 +65,14 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     cards.filter(|card| !is_of_other_maker(card)).collect()
 }
 
-/// Cards of other vendors are skipped, above all because they may hang. The kernel has the id without asking the card.
+/// Whether the card is made by another vendor. Such cards are skipped, mainly because they may hang. The kernel knows
+/// the id without asking the card.
 fn is_of_other_maker(card: &Card) -> bool {
     let vendor = Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal());
     vendor.is_ok_and(|vendor| vendor != u64::from(INTEL))
 }
 
-/// A card behind a link. A plain directory in its place, as in trees written by hand, has no address.
+/// A card behind a link. If the entry is a plain directory, as in trees written by hand, the card has no address.
 fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
     let path = link.map_or_else(|| class.join(&name), |target| host.behind_link(class, target));
     let function = pci::function_of(&path).filter(|function| path == function.join("drm").join(&name));
@@ -82,7 +83,7 @@ fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
     }
 }
 
-/// Whether a name matches as a whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.
+/// Whether a whole name matches a card: `card0-DP-1` is a connector, `renderD128` a second node of its card.
 fn is_card(name: &str) -> bool {
     is_numbered(name, "card")
 }

@@ -1,7 +1,7 @@
-//! Intel GPUs under i915, xe or any other DRM driver, whose name is part of the resource name.
+//! Intel GPUs under i915, xe or any other DRM driver; the driver's name is part of the resource name.
 //!
-//! A card with virtual functions is left out of the offers: each virtual function is a card of its own. WSL is not
-//! supported: there only Level Zero knows the cards.
+//! A card with virtual functions is left out of the offers, because each virtual function is a card of its own. WSL is
+//! not supported: there, only Level Zero knows the cards.
 //!
 //! ```text
 //! locate      /sys/class/drm ─► cards that may be Intel's        (reads links and ids, touches no hardware)
@@ -30,7 +30,7 @@ use crate::order::natural;
 use advertise::{ByPath, Monitored};
 use card::Facts;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "intel-gpu";
 const NAMESPACE: &str = "gpu.intel.com";
 const INTEL: u16 = 0x8086;
@@ -116,9 +116,9 @@ fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: 
 pub struct IntelGpuOptions {
     /// Whether to look for Intel GPUs.
     pub enabled: bool,
-    /// Number of ids of each card.
+    /// Number of ids of each card, for sharing.
     pub shared_devices: u32,
-    /// Whether and how a resource with every card's nodes is advertised.
+    /// Whether and how a resource with the nodes of every card is advertised.
     pub monitoring: IntelGpuMonitoring,
     /// PCI device ids to advertise, `0x56c0`; all when empty.
     pub allow_ids: Vec<String>,
@@ -128,7 +128,7 @@ pub struct IntelGpuOptions {
     pub bypath: IntelGpuByPath,
 }
 
-/// A resource that has every card's nodes.
+/// The resource that has the nodes of every card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntelGpuMonitoring {
@@ -136,7 +136,7 @@ pub enum IntelGpuMonitoring {
     Off,
     /// `gpu.intel.com/monitoring`.
     Single,
-    /// One for each driver: `gpu.intel.com/i915_monitoring`.
+    /// One resource per driver: `gpu.intel.com/i915_monitoring`.
     Split,
 }
 
@@ -144,7 +144,7 @@ pub enum IntelGpuMonitoring {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntelGpuByPath {
-    /// Those of the card.
+    /// The links of the card.
     Single,
     /// No links.
     None,
@@ -154,8 +154,8 @@ pub enum IntelGpuByPath {
 
 const CDI_KIND: &str = "intel.cdi.k8s.io/gpu";
 
-/// The card's nodes and links. Intel's plugin answers in both ways at once, and so does this; monitoring devices have
-/// nodes alone.
+/// The card's nodes and links. The answer contains both device plugin edits and CDI names, as in Intel's plugin;
+/// monitoring devices have only nodes.
 fn container_edits(device: &Device, way: Way) -> Edits {
     let nodes = Edits::of_nodes(&device.paths, "rw");
     let Some(card) = device.text("card") else { return nodes.given(way, || cdi_name(device)) };

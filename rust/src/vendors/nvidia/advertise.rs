@@ -1,4 +1,5 @@
-//! The devices of a host's GPUs under each MIG strategy, with their attributes, and a problem for each missing fact.
+//! Turns a host's GPUs into devices under each MIG strategy, with their attributes, and into a problem for each missing
+//! fact.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,12 +15,12 @@ use crate::host::Host;
 use crate::nvml::facts::{Gpu as NvmlGpu, MigDevice};
 
 pub(super) const NAMESPACE: &str = "nvidia.com";
-/// Models that drive the screen of a DGX station; they are not for workloads.
+/// Models that only drive the screen of a DGX station; they are not for workloads.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
-/// The attribute of whole GPUs that support MIG.
+/// The attribute that whole GPUs have if they support MIG.
 const MIG_MODE: &str = "mig_mode";
 const ENABLED: &str = "enabled";
-/// The attribute of MIG devices alone.
+/// The attribute that only MIG devices have.
 const INSTANCE: &str = "gpu_instance";
 const COMPUTE_INSTANCE: &str = "compute_instance";
 const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet: start nvidia-persistenced, or \
@@ -40,14 +41,14 @@ pub(super) struct Advertiser<'a> {
     is_nvml_needed: bool,
     cards: &'a [Card],
     common: Common,
-    /// The kinds of devices under one name: whole GPUs, and profiles.
+    /// The kinds of devices under one resource name: whole GPUs, and profiles.
     kinds: BTreeSet<String>,
     found: Found,
 }
 
 impl<'a> Advertiser<'a> {
-    /// An advertiser for a host with these cards, including those that are not advertised. Where NVML is needed, GPUs
-    /// stay as they were until it has answered.
+    /// An advertiser for a host with these cards, including cards that are not advertised. If NVML is needed, GPUs stay
+    /// as they were until NVML has answered.
     pub(super) fn new(
         host: &'a Host,
         options: &'a NvidiaOptions,
@@ -60,7 +61,7 @@ impl<'a> Advertiser<'a> {
         Self { host, options, installation, nvml_facts, is_nvml_needed, cards, common, kinds, found }
     }
 
-    /// Adds the devices of a GPU that users may have, and its problems.
+    /// Adds the devices of a GPU that is for users, and its problems.
     pub(super) fn add(&mut self, card: &Card, rank: u32) {
         let Some(gpu) = &card.gpu else { return };
         let nvml = self.nvml_facts.gpu_with(card.address(), gpu.information.uuid.as_ref());
@@ -75,7 +76,7 @@ impl<'a> Advertiser<'a> {
             return;
         };
         let gives_parts = self.options.mig_strategy != MigStrategy::None;
-        // Only NVML knows whether a GPU without MIG devices is in MIG mode, and so of no use, or a whole one.
+        // If a GPU has no MIG devices, only NVML knows whether it is in MIG mode, and so useless, or a whole GPU.
         let may_be_empty = gives_parts && gpu.instances.is_some() && !parent.is_partitioned();
         if self.nvml_facts.is_awaited(card.address()) && (self.is_nvml_needed || may_be_empty) {
             self.keep(gpu);
@@ -87,9 +88,9 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// All devices and problems.
+    /// Returns all devices and problems.
     ///
-    /// Strategy `single` promises devices of one kind; all are advertised, and more kinds than one are a problem.
+    /// Strategy `single` promises devices of one kind. All are advertised; a second kind is a problem.
     pub(super) fn finish(mut self) -> Found {
         if self.options.mig_strategy == MigStrategy::Single && self.kinds.len() > 1 {
             let kinds: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
@@ -107,7 +108,7 @@ impl<'a> Advertiser<'a> {
         let is_offered = self.options.mig_strategy == MigStrategy::None || !parent.is_partitioned();
         let Some(uuid) = parent.uuid else {
             if is_offered && self.installation.lacks_nodes {
-                self.keep(parent.gpu); // what makes its node initialises it
+                self.keep(parent.gpu); // the step that makes the node also initialises the GPU
             } else if is_offered {
                 self.wait_for(parent.gpu, UNINITIALISED);
             }
@@ -141,7 +142,7 @@ impl<'a> Advertiser<'a> {
             }
         }
         if self.options.mig_strategy == MigStrategy::None {
-            return; // none of them is missed
+            return; // with this strategy no MIG device is expected
         }
         if instances.is_empty() {
             let error = "the GPU is in MIG mode and has no MIG devices: create some (nvidia-smi mig -cgi … -C), or turn \
@@ -157,7 +158,7 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// Adds a MIG device if NVML has reported it completely; returns whether it has.
+    /// Adds a MIG device if NVML has reported it completely; returns whether it was added.
     fn add_named_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
         let instance = part.instance;
         let Some((nvml, mig)) = parent.nvml.and_then(|nvml| Some((nvml, self.nvml_facts.mig_device(nvml, instance)?)))
@@ -178,7 +179,7 @@ impl<'a> Advertiser<'a> {
             self.kinds.insert(profile);
         }
         self.installation.require(self.host, &mut device, &part.nodes);
-        // Among MIG devices, only those with graphics use the GPU's DRM nodes.
+        // Among MIG devices, only devices with graphics use the GPU's DRM nodes.
         if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
             self.installation.add_graphics(self.host, &mut device);
         }
@@ -186,8 +187,9 @@ impl<'a> Advertiser<'a> {
         true
     }
 
-    /// Adds a MIG device known from procfs alone; returns whether it may be: only without NVML, since its id would change
-    /// as soon as NVML answers, and not under `mixed`, where its profile is part of its name.
+    /// Adds a MIG device that only procfs reports; returns whether it was added. It is added only without NVML,
+    /// because the device's id would change as soon as NVML answers, and not under `mixed`, because its profile is part
+    /// of its resource name.
     fn add_unnamed_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
         let instance = part.instance;
         let is_wanted = self.options.mig_strategy != MigStrategy::Mixed
@@ -203,7 +205,7 @@ impl<'a> Advertiser<'a> {
         true
     }
 
-    /// A device of a GPU, with the GPU's attributes.
+    /// A device of a GPU, with the attributes of the GPU.
     fn device(&self, parent: &Parent, id: &str, resource: &str) -> Device {
         let function = &parent.gpu.function;
         let mut device = Device {
@@ -221,7 +223,7 @@ impl<'a> Advertiser<'a> {
         device
     }
 
-    /// A device that is a part of a GPU: other parts of the same GPU have the distance 0.
+    /// A device that is a part of a GPU: its distance to other parts of the same GPU is 0.
     fn partition(&self, parent: &Parent, id: &str, resource: &str, minor: u32, instance: Instance) -> Device {
         let mut device = self.device(parent, id, resource);
         device.distances.insert(device.card.clone(), 0);
@@ -283,29 +285,30 @@ impl<'a> Advertiser<'a> {
     }
 }
 
-/// A GPU, and what NVML reports about it.
+/// A GPU, and NVML's facts about it.
 pub(super) struct Parent<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) nvml: Option<&'a NvmlGpu>,
-    /// NVML's index, or the one that NVML will assign.
+    /// NVML's index; if NVML has not answered, the index that it will assign.
     pub(super) index: u32,
     pub(super) uuid: Option<&'a String>,
 }
 
 impl Parent<'_> {
-    /// Whether the GPU is in MIG mode: procfs shows MIG devices; only NVML reports the mode without any.
+    /// Whether the GPU is in MIG mode. procfs shows that only if there are MIG devices; without any, only NVML reports
+    /// it.
     fn is_partitioned(&self) -> bool {
         !self.instances().is_empty() || self.nvml.is_some_and(|nvml| nvml.mig_mode == Some(true))
     }
 
-    /// MIG devices from procfs, because NVML's list may be out of date; from NVML if the driver shows none.
+    /// MIG devices: from procfs, because NVML's list may be out of date; from NVML if the driver shows none.
     pub(super) fn instances(&self) -> Vec<Instance> {
         let nvml_instances = || self.nvml.iter().flat_map(|nvml| &nvml.mig_devices).map(Instance::of).collect();
         self.gpu.instances.clone().unwrap_or_else(nvml_instances)
     }
 }
 
-/// Attributes of all devices of a host.
+/// Attributes that all devices of a host have.
 #[derive(Debug)]
 pub(super) struct Common {
     driver_version: Option<(String, PathBuf)>,
@@ -339,7 +342,7 @@ impl Common {
     }
 }
 
-/// Adds the attributes that the driver, the PCI function and NVML report about the GPU.
+/// Adds the attributes from the driver, the PCI function and NVML about the GPU.
 fn describe_gpu(host: &Host, device: &mut Device, parent: &Parent) {
     if let Some(nvml) = parent.nvml {
         note_nvml(device, nvml);
@@ -386,12 +389,12 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
     }
 }
 
-/// The ports of switches that its links lead to, in the order of the links.
+/// The switch ports that the GPU's links lead to, in the order of the links.
 fn switch_ports(nvml: &NvmlGpu) -> String {
     nvml.switch_ports.values().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Adds whether a whole GPU is in MIG mode; nothing for a GPU without such a mode.
+/// Adds the MIG mode of a whole GPU; adds nothing for a GPU without such a mode.
 fn describe_mode(host: &Host, device: &mut Device, parent: &Parent, minor: u32) {
     if !parent.instances().is_empty() {
         let source = host.own_path(mig::directory(host, minor));
@@ -402,7 +405,7 @@ fn describe_mode(host: &Host, device: &mut Device, parent: &Parent, minor: u32) 
     }
 }
 
-/// Adds the names that users and the container runtime use for it.
+/// Adds the names of the device for users and for the container runtime.
 fn note_names(host: &Host, device: &mut Device, parent: &Parent, index: &str) {
     let is_whole = parent.gpu.information.uuid.as_ref() == Some(&device.id);
     let source = if is_whole { host.own_path(&parent.gpu.source) } else { nvml_facts::FACT_SOURCE.into() };
@@ -413,7 +416,7 @@ fn note_names(host: &Host, device: &mut Device, parent: &Parent, index: &str) {
     device.note("gpu_index", parent.index, source);
 }
 
-/// Why the options keep a device out of the offers.
+/// The reason why the options keep a device out of the offers.
 pub(super) fn left_out(device: &Device, strategy: MigStrategy) -> Option<&'static str> {
     let is_part = device.attributes.contains_key(INSTANCE);
     match strategy {
@@ -424,7 +427,7 @@ pub(super) fn left_out(device: &Device, strategy: MigStrategy) -> Option<&'stati
     }
 }
 
-/// Adds the attributes that NVML reports about a MIG device; its memory replaces the GPU's.
+/// Adds NVML's attributes of a MIG device; its memory replaces the GPU's.
 fn describe_partition(device: &mut Device, mig: &MigDevice, index: &str, profile: &str) {
     for (name, count) in [
         ("gpu_slices", mig.gpu_slices),
@@ -450,13 +453,13 @@ fn describe_instance(host: &Host, device: &mut Device, minor: u32, instance: Ins
     device.note(COMPUTE_INSTANCE, instance.compute, source);
 }
 
-/// The minor number of the GPU of a MIG device, and its ids within the GPU; `None` of a whole GPU.
+/// The GPU's minor number and the ids of a MIG device within the GPU; `None` for a whole GPU.
 pub(super) fn instance_of(device: &Device) -> Option<(u32, Instance)> {
     let number = |name: &str| device.text(name)?.parse().ok();
     Some((number("minor")?, Instance { gpu: number(INSTANCE)?, compute: number(COMPUTE_INSTANCE)? }))
 }
 
-/// The mode of a GPU by its PCI class, in the words of NVIDIA's labels.
+/// The mode of a GPU by its PCI class, in the terms of NVIDIA's labels.
 fn mode(class: u32) -> &'static str {
     match class >> 8 {
         0x0300 => "graphics",

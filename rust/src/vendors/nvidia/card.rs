@@ -1,5 +1,5 @@
-//! The GPUs that the driver lists, each read on its own from its PCI function and
-//! `/proc/driver/nvidia/gpus/<address>/information`, which has one `Name: value` a line.
+//! The GPUs that the driver lists. Each is read separately, from its PCI function and from
+//! `/proc/driver/nvidia/gpus/<address>/information`, which has one `Name: value` per line.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::host::{Host, directory};
 /// A GPU and its PCI function.
 #[derive(Debug)]
 pub(super) struct Card {
-    /// The PCI function; for a card that hangs, only its path is known.
+    /// The PCI function; if the card hangs, only its path is known.
     pub(super) function: Function,
     /// The GPU; `None` if it cannot be read now.
     pub(super) gpu: Option<Gpu>,
@@ -89,7 +89,7 @@ fn settled(
     Card { function, gpu: None }
 }
 
-/// The problem of a GPU that the driver still lists while its PCI function has left the bus: it is gone.
+/// The problem of a GPU that is gone: the driver still lists it, but its PCI function has left the bus.
 fn left_behind(host: &Host, function: &Path) -> Problem {
     let address = pci::address_of(function).unwrap_or_default();
     let place = driver::gpus_directory(host).join(address);
@@ -111,14 +111,14 @@ pub(super) struct Gpu {
     pub(super) source: PathBuf,
     /// Its MIG devices; `None` if the driver shows no capabilities for it.
     pub(super) instances: Option<Vec<Instance>>,
-    /// The numbers of their nodes, as far as the driver reports them.
+    /// The numbers of the MIG devices' nodes, as far as the driver reports them.
     pub(super) capabilities: BTreeMap<Instance, Capabilities>,
-    /// The driver of the host that it comes from, if it is a virtual GPU in a guest.
+    /// The driver of the virtualization host, if this is a virtual GPU in a guest.
     pub(super) host_driver: Option<HostDriver>,
 }
 
 impl Gpu {
-    /// Reads the GPU. May hang with it.
+    /// Reads the GPU. The read may hang if the GPU hangs.
     pub(super) fn read(host: &Host, function: Function, host_drivers: &HostDrivers) -> Result<Self, AttributeError> {
         let source = driver::gpus_directory(host).join(function.address()).join("information");
         let information = Information::parse(Attribute::read(&source)?.text());
@@ -134,7 +134,7 @@ impl Gpu {
     }
 }
 
-/// The directory of the function with an address, by the kernel's link to it.
+/// The directory of the function with this address: the target of the kernel's link.
 fn function_path(host: &Host, address: &str) -> PathBuf {
     let bus = host.sys("bus/pci/devices");
     let target = directory::link(&bus.join(address)).unwrap_or_else(|_| PathBuf::from(address));
@@ -143,17 +143,17 @@ fn function_path(host: &Host, address: &str) -> PathBuf {
 
 /// The placeholder for values that the driver does not know yet.
 const UNKNOWN: char = '?';
-/// The model of a GPU that the kernel module has no name for; NVML may have one.
+/// The model of a GPU whose name the kernel module does not know; NVML may know it.
 const NAMELESS: &str = "Unknown";
 
-/// The content of a GPU's file; unknown values are absent.
+/// The content of a GPU's `information` file; unknown values are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Information {
     /// Marketing name.
     pub(super) model: Option<String>,
-    /// `GPU-<uuid>`; unknown until the GPU is opened for the first time, unless PCI configuration has it.
+    /// `GPU-<uuid>`; unknown until the GPU is first opened, unless PCI configuration has it.
     pub(super) uuid: Option<String>,
-    /// Unknown until the GPU is opened for the first time.
+    /// Version of the video BIOS; unknown until the GPU is first opened.
     pub(super) video_bios: Option<String>,
     /// N of `/dev/nvidia<N>`.
     pub(super) minor: Option<u32>,

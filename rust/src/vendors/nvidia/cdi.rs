@@ -1,8 +1,8 @@
-//! CDI edits for NVIDIA's devices: what the container runtime does for a container that gets them by CDI.
+//! CDI edits for NVIDIA's devices: the steps of the container runtime for a container that gets such devices by CDI.
 //!
 //! The edits that every GPU needs (libraries, programs, control nodes, hooks) belong to the CDI kind, so that a
-//! container with several GPUs has them once; a GPU adds its nodes. Hooks are programs of NVIDIA's container toolkit on
-//! the host.
+//! container with several GPUs has them only once; each GPU adds its nodes. Hooks are programs of NVIDIA's container
+//! toolkit on the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,14 +21,15 @@ use crate::edits::{Edits, Hook, Mount};
 pub(super) const VENDOR: &str = "k8s.device-plugin.nvidia.com";
 
 const READ_ONLY: &[&str] = &["ro", "nosuid", "nodev", "rbind", "rprivate"];
-/// Mount options of sockets. Not `ro`: container runtimes within the container cannot bind a read-only mount again.
+/// Mount options of sockets. `ro` is missing because container runtimes within the container cannot bind a read-only
+/// mount again.
 const BOUND_SOCKET: &[&str] = &["nosuid", "nodev", "rbind", "rprivate", "noexec"];
 
 pub(super) const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-/// Keeps NVIDIA's runtime from acting; without it, the image's own `all` would count.
+/// The value that keeps NVIDIA's runtime from acting; without it, the image's own `all` would apply.
 pub(super) const NO_DEVICES: &str = "void";
 
-/// Links that programs look for and that cannot be derived from the library's name: library, target, link. `{}` is the
+/// Links that programs need and whose names cannot be derived from the library: library, target, link. `{}` is the
 /// driver's version.
 const LINKS: [(&str, &str, &str); 6] = [
     ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
@@ -39,12 +40,12 @@ const LINKS: [(&str, &str, &str); 6] = [
     ("libglxserver_nvidia.so.", "libglxserver_nvidia.so.{}", "libglxserver_nvidia.so"),
 ];
 
-/// `k8s.device-plugin.nvidia.com/gpu`.
+/// The CDI kind: `k8s.device-plugin.nvidia.com/gpu`.
 pub(super) fn kind(class: &str) -> String {
     format!("{VENDOR}/{class}")
 }
 
-/// The edits of every container with a GPU, or with a part of one.
+/// The edits of every container with a GPU, or with a part of a GPU.
 pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
     let root = &options.driver_root;
     let hook = |arguments: Vec<String>| hook(&options.cdi_hook_path, arguments);
@@ -83,12 +84,12 @@ pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
     no_devices().and(own)
 }
 
-/// Keeps NVIDIA's own runtime from doing the same again.
+/// Edits that keep NVIDIA's own runtime from making the same changes again.
 pub(super) fn no_devices() -> Edits {
     Edits { envs: [(VISIBLE_DEVICES.to_owned(), NO_DEVICES.to_owned())].into(), ..Edits::default() }
 }
 
-/// The edits of one device: its nodes and links to them; on Tegra and WSL, their substitutes.
+/// The edits of one device: its nodes and the links to them; on Tegra and WSL, the replacements of nodes.
 pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOptions) -> Edits {
     let own = device.paths_in(DEVICE).chain(device.paths_in(GRAPHICS)).map(|path| in_container(platform, path, ""));
     let own = Edits { nodes: own.collect(), ..Edits::default() };
@@ -98,7 +99,7 @@ pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOp
     if device.id == wsl::ID { own.and(driver_store(platform, hook_program)) } else { own }
 }
 
-/// The edits for nodes, and for files, which are bound to the path that they have in the driver root.
+/// The edits for nodes and files. A file is bound to its path in the driver root.
 pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = &'p HostPath>, root: &str) -> Edits {
     let mut edits = Edits::default();
     for path in paths {
@@ -111,7 +112,7 @@ pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = 
     edits
 }
 
-/// The edits of a Tegra board's lists: nodes, files and directories, and links.
+/// The edits for the entries of a Tegra board's lists: nodes, files and directories, and links.
 fn listed(platform: &Platform, hook_program: &str) -> Edits {
     let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(LISTED).partition(|path| !path.target.is_empty());
     let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
@@ -121,7 +122,7 @@ fn listed(platform: &Platform, hook_program: &str) -> Edits {
     if folders.is_empty() { edits } else { edits.and(searched(folders, hook_program)) }
 }
 
-/// The edits for Windows' drivers, a link to their nvidia-smi, and the dynamic linker's search path.
+/// The edits for the Windows drivers, a link to their nvidia-smi, and the dynamic linker's search path.
 fn driver_store(platform: &Platform, hook_program: &str) -> Edits {
     let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(DRIVER_STORE).partition(|path| !path.target.is_empty());
     let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
@@ -134,18 +135,18 @@ fn linked(links: &[String], hook_program: &str) -> Edits {
     Edits { hooks, ..Edits::default() }
 }
 
-/// The hook for directories that the dynamic linker of a container is to search.
+/// The hook that adds directories to the search path of the container's dynamic linker.
 fn searched<'f>(folders: impl IntoIterator<Item = &'f str>, hook_program: &str) -> Edits {
     Edits { hooks: vec![hook(hook_program, update_ldcache(folders))], ..Edits::default() }
 }
 
-/// A mount at the path of the driver root, also if the path is a link there.
+/// A mount at the same path as in the driver root, even if the path is a link there.
 fn bound(path: &HostPath, root: &str, options: &'static [&'static str]) -> Mount {
     let host_path = if path.target.is_empty() { &path.path } else { &path.target };
     Mount { host_path: host_path.clone(), container_path: below(&path.path, root).to_owned(), read_only: true, options }
 }
 
-/// A mount at the place where loaders look for the file.
+/// A mount at the path where loaders look for the file.
 fn configuration(path: &HostPath, root: &str) -> Mount {
     let bound = bound(path, root, READ_ONLY);
     Mount { container_path: driver_files::place_in_container(&path.path).unwrap_or(bound.container_path), ..bound }
@@ -163,7 +164,7 @@ struct Folder<'p> {
 }
 
 impl Folder<'_> {
-    /// Whether it has the driver's own libraries, and not only those for VDPAU.
+    /// Whether the folder has the driver's own libraries, and not only libraries for VDPAU.
     fn is_of(&self, version: &str) -> bool {
         !self.path.ends_with(VDPAU) && self.libraries.iter().any(|name| name.ends_with(&format!(".so.{version}")))
     }
@@ -183,7 +184,7 @@ fn folders<'p>(platform: &'p Platform, role: &'static str, root: &str) -> Vec<Fo
 
 fn hook(program: &str, arguments: Vec<String>) -> Hook {
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
-    // nvidia-ctk has its hooks below the command `hook`; nvidia-cdi-hook, and substitutes for it, have nothing else.
+    // nvidia-ctk has its hooks below the command `hook`; nvidia-cdi-hook and its substitutes have only hooks.
     let command = (name == "nvidia-ctk").then(|| "hook".to_owned());
     let args = std::iter::once(name.into_owned()).chain(command).chain(arguments).collect();
     Hook { hook_name: "createContainer", path: program.to_owned(), args }
@@ -206,7 +207,7 @@ fn links(folder: &Folder, version: &str) -> Vec<String> {
     wanted.map(|(_, target, link)| format!("{}::{}/{link}", target.replace("{}", version), folder.path)).collect()
 }
 
-/// `../card0::/dev/dri/by-path/pci-0000:3b:00.0-card`, as udev would make it.
+/// The link that udev would make, as `target::link`: `../card0::/dev/dri/by-path/pci-0000:3b:00.0-card`.
 fn by_path(node: &HostPath, address: &str) -> Option<String> {
     let name = node.path.rsplit('/').next()?;
     let kind = if name.starts_with("renderD") { "render" } else { "card" };

@@ -1,9 +1,9 @@
-//! Distances between GPUs, so that sums of distances rank sets as NVIDIA's pair scores do.
+//! Distances between GPUs: sums of distances rank sets of GPUs like NVIDIA's pair scores.
 //!
-//! NVIDIA's allocator scores a pair with 10 to 60 for its place in the PCI tree and 100 for each NVLink, at most 1800,
-//! and prefers the set with the largest sum. A distance is the best possible score minus the pair's, so that the
-//! smallest sum wins. Links to NVLink switches count as links to every GPU with such links: a fabric connects all of
-//! them alike.
+//! NVIDIA's allocator scores a pair with 10 to 60 for its place in the PCI tree and 100 for each NVLink, at most 1800
+//! for links, and prefers the set with the largest sum. A distance is the best possible score minus the pair's score,
+//! so the smallest sum wins. Links to NVLink switches count as links to every GPU with such links, because a fabric
+//! connects all of them equally.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,27 +14,26 @@ use crate::bus::pci::{self, Function};
 use crate::host::Host;
 use crate::nvml::facts::Gpu;
 
-/// Score of a pair on one board with all possible links.
+/// Score of a pair on one board with the maximum number of links.
 const BEST_SCORE: u32 = 60 + 100 * MOST_LINKS;
 const MOST_LINKS: u32 = 18;
 
-/// The connection of two GPUs, with the score of NVIDIA's allocator. One board (60) is not distinguished from one
-/// switch.
+/// The connection of two GPUs, with its score in NVIDIA's allocator. One board (60) is treated as one switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// Different NUMA nodes.
+    /// The GPUs are on different NUMA nodes.
     System = 10,
-    /// Host bridges of one NUMA node.
+    /// The GPUs are behind different host bridges of one NUMA node.
     Node = 20,
-    /// One host bridge.
+    /// The GPUs are behind the same host bridge.
     HostBridge = 30,
-    /// Several PCI switches.
+    /// The GPUs are connected through several PCI switches.
     Multiple = 40,
-    /// One PCI switch.
+    /// The GPUs are connected through a single PCI switch.
     Single = 50,
 }
 
-/// Distances of a GPU to all others, by card.
+/// Distances of a GPU to all other GPUs, by card.
 pub(super) fn distances(host: &Host, from: &Function, all: &[Card], nvml_facts: &NvmlFacts) -> BTreeMap<String, u32> {
     let others = all.iter().map(|card| &card.function).filter(|other| other.address() != from.address());
     let distance = |other: &Function| BEST_SCORE - score(level(host, from, other), links(nvml_facts, from, other));
@@ -52,19 +51,20 @@ fn links(nvml_facts: &NvmlFacts, one: &Function, other: &Function) -> u32 {
     direct(one, other).max(direct(other, one)).max(by_switch)
 }
 
-/// The connection by real paths below /sys/devices: two functions share the bridges of their common prefix.
+/// The connection of two functions, from their real paths below /sys/devices: they share the bridges of their common
+/// prefix.
 fn level(host: &Host, one: &Function, other: &Function) -> Level {
     let (left, right) = (host.own_path(&one.path), host.own_path(&other.path));
     let same: Vec<&str> = names(&left).zip(names(&right)).take_while(|(a, b)| a == b).map(|(name, _)| name).collect();
     if same.iter().any(|name| pci::is_address(name)) {
-        // Counts the bridges below the shared one: the downstream ports of its switch, and all further ones.
+        // Counts the bridges below the shared bridge: the downstream ports of its switch, and all further bridges.
         let between = |path: &Path| names(path).count().saturating_sub(same.len() + 1);
         return if between(&left).max(between(&right)) <= 1 { Level::Single } else { Level::Multiple };
     }
     let numa = |function: &Function| function.numa_node.as_ref().map(|(node, _)| *node);
     match same.last() {
         Some(name) if is_host_bridge(name) => Level::HostBridge,
-        // A machine that knows no NUMA nodes counts as one node.
+        // If the machine reports no NUMA nodes, it counts as one node.
         _ if numa(one) == numa(other) => Level::Node,
         _ => Level::System,
     }

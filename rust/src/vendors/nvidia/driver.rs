@@ -1,5 +1,4 @@
-//! The driver's version and its GPUs, from procfs; and GPUs that the driver does not list, no longer or not yet, from
-//! PCI.
+//! The driver's version and its GPUs, from procfs; also GPUs that the driver no longer lists, or not yet, from PCI.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +32,7 @@ pub(super) fn gpus(host: &Host) -> Result<Vec<String>, AttributeError> {
     Ok(addresses)
 }
 
-/// The version, `590.48.01`, and its file.
+/// The driver's version, `590.48.01`, and the file that contains it.
 pub(super) fn version(host: &Host) -> Option<(String, PathBuf)> {
     let read = |path: PathBuf, parse: fn(&str) -> Option<&str>| {
         let attribute = Attribute::read(path).ok()?;
@@ -43,7 +42,7 @@ pub(super) fn version(host: &Host) -> Option<(String, PathBuf)> {
         .or_else(|| read(host.sys(Path::new("module/nvidia/version")), number_at_start))
 }
 
-/// Whether the driver was told to print no Xids. The file is larger than an attribute.
+/// Whether an option makes the driver print no Xids. The file is larger than an attribute.
 #[must_use]
 pub fn prints_no_xids(host: &Host) -> bool {
     let parameters = attribute::content(&host.proc("driver/nvidia/params")).unwrap_or_default();
@@ -56,7 +55,7 @@ fn version_in(text: &str) -> Option<&str> {
     behind.split_whitespace().find_map(number_at_start)
 }
 
-/// `535.129.03`: two or three numbers with dots between.
+/// The version at the start of a word, `535.129.03`: two or three numbers separated by dots.
 fn number_at_start(word: &str) -> Option<&str> {
     let word = word.split_whitespace().next()?;
     let mut parts = word.split('.');
@@ -66,7 +65,7 @@ fn number_at_start(word: &str) -> Option<&str> {
 
 pub(super) const NVIDIA: u64 = 0x10de;
 
-/// All GPUs of this and earlier scans by address, and whether the driver excluded each.
+/// All GPUs of this and earlier scans, by address. The value tells whether the driver excluded the GPU.
 #[derive(Debug, Default)]
 pub(super) struct KnownGpus {
     excluded: BTreeMap<String, bool>,
@@ -74,16 +73,17 @@ pub(super) struct KnownGpus {
 }
 
 impl KnownGpus {
-    /// Whether the driver excludes a GPU from use, or did when it was last readable.
+    /// Whether the driver excludes a GPU from use; if the GPU is unreadable, whether it did at the last readable scan.
     pub(super) fn is_excluded(&mut self, card: &Card) -> bool {
         let known = self.excluded.entry(card.address().to_owned()).or_default();
         *known = card.gpu.as_ref().map_or(*known, |gpu| gpu.information.is_excluded);
         *known
     }
 
-    /// Reports the GPUs that the driver does not list; forgets those that have left the bus.
+    /// Reports the GPUs that the driver does not list; forgets GPUs that have left the bus.
     pub(super) fn report_unlisted(&mut self, host: &Host, listed: &[Card], passthrough: bool, found: &mut Found) {
-        // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
+        // Only at the first scan: a scanner that starts while GPUs are without their driver must not treat them as
+        // removed.
         if !self.has_looked {
             self.has_looked = true;
             let on_bus = on_pci_bus(host, NVIDIA, &["nvidia", "nouveau"], is_gpu).into_iter();
@@ -96,7 +96,8 @@ impl KnownGpus {
     }
 }
 
-/// Whether the GPU is still on the bus. The reason why the driver does not list it becomes a problem or a finding.
+/// Whether the GPU is still on the bus. If so, the reason why the driver does not list it becomes a problem or a
+/// finding.
 fn is_still_there(host: &Host, address: &str, passthrough: bool, found: &mut Found) -> bool {
     let function = host.sys("bus/pci/devices").join(address);
     if !directory::exists(&function) {
@@ -114,7 +115,7 @@ fn is_still_there(host: &Host, address: &str, passthrough: bool, found: &mut Fou
             found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
             found.unseen.push(unseen(None));
         }
-        // Another driver has it, for example to pass it to a virtual machine: it left on purpose.
+        // Another driver has the GPU, for example to pass it to a virtual machine: it was taken on purpose.
         Ok(_) => {}
         Err(error) if error.cause == Cause::System(Errno::NOENT) => {
             let instead = if passthrough { ", or vfio-pci for virtual machines" } else { "" };

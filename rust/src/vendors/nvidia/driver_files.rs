@@ -1,6 +1,6 @@
-//! Files of the driver on the host besides its libraries: programs, sockets of its daemons, firmware, and the files for
-//! graphics, OpenCL and ray tracing: configurations by which the loaders of EGL, Vulkan and OpenCL find the driver, the
-//! data of OptiX, and modules of the X server.
+//! Files of the driver on the host, except its libraries: programs, sockets of its daemons, firmware, and files for
+//! graphics, OpenCL and ray tracing. The last are configurations by which the loaders of EGL, Vulkan and OpenCL find
+//! the driver, the data of OptiX, and modules of the X server.
 //!
 //! The files and their places in containers follow `internal/discover/graphics.go` of NVIDIA's container toolkit.
 
@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 8] = [
 ];
 const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 const SOCKETS: [&str; 2] = ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket"];
-/// The same directory on most hosts; not where /lib itself is not visible.
+/// Both are the same directory on most hosts, but not if /lib itself is not visible.
 const FIRMWARE_DIRECTORIES: [&str; 2] = ["/lib/firmware", "/usr/lib/firmware"];
 
 /// Paths without the driver root.
@@ -49,7 +49,7 @@ impl DriverFiles {
     }
 }
 
-/// The directories in which the kernel looks for firmware, in its order: "Firmware search paths" of its documentation.
+/// The directories that the kernel searches for firmware, in its order: "Firmware search paths" of its documentation.
 fn firmware_directories(host: &Host) -> Vec<String> {
     let own = Attribute::read(host.sys("module/firmware_class/parameters/path")).ok();
     let own = own.map(|path| path.text().to_owned()).filter(|path| path.starts_with('/'));
@@ -60,7 +60,7 @@ fn firmware_directories(host: &Host) -> Vec<String> {
     own.into_iter().chain(FIRMWARE_DIRECTORIES.into_iter().flat_map(below)).collect()
 }
 
-/// The firmware that the driver loads into the GPU's system processor, from the first directory that has it.
+/// The firmware for the GPU's system processor, which the driver loads, from the first directory that has it.
 fn firmware(driver_root: &Host, directories: &[String], version: &str) -> Vec<String> {
     let in_directory = |directory: &String| {
         let path = format!("{}/nvidia/{version}", directory.trim_end_matches('/'));
@@ -74,7 +74,8 @@ fn firmware(driver_root: &Host, directories: &[String], version: &str) -> Vec<St
     directories.iter().map(in_directory).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// Files that loaders look for at one place, wherever the host has them: that place, and the name below it.
+/// Files that loaders expect at one fixed place, although hosts have them at different places: the fixed place, and the
+/// name below it.
 const CONFIGURATIONS: [(&str, &str); 14] = [
     ("/usr/share", "glvnd/egl_vendor.d/10_nvidia.json"),
     ("/usr/share", "egl/egl_external_platform.d/15_nvidia_gbm.json"),
@@ -91,21 +92,21 @@ const CONFIGURATIONS: [(&str, &str); 14] = [
     ("/etc", "vulkan/implicit_layer.d/nvidia_layers.json"),
     ("/etc", ICD_OF_ARCHITECTURE),
 ];
-/// The Vulkan driver's file as some RPM packages name it.
+/// The Vulkan driver's file, under the name that some RPM packages use.
 const ICD_OF_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "vulkan/icd.d/nvidia_icd.aarch64.json"
 } else {
     "vulkan/icd.d/nvidia_icd.x86_64.json"
 };
-/// Directories where hosts have them. The last one is the driver root itself: GKE's installer puts Vulkan's files
-/// there.
+/// Directories in which hosts have these files. The last one is the driver root itself: GKE's installer puts the Vulkan
+/// files there.
 const PLACES: [&str; 4] = ["/etc", "/usr/local/share", "/usr/share", ""];
 
 const MODULE_DIRECTORIES: [&str; 4] =
     ["modules/drivers", "modules/extensions", "modules/updates/drivers", "modules/updates/extensions"];
 const SERVERS: [&str; 4] = ["/usr/lib/xorg", "/usr/lib64/xorg", "/usr/X11R6/lib", "/usr/X11R6/lib64"];
 
-/// The existing files for loaders, each from the first directory that has it.
+/// The existing files for loaders, each from the first directory that contains it.
 pub(super) fn graphics_configurations(driver_root: &Host) -> Vec<String> {
     let first = |(_, name): &(&str, &str)| {
         let places = PLACES.iter().filter(|place| !place.is_empty() || name.starts_with("vulkan/"));
@@ -114,15 +115,15 @@ pub(super) fn graphics_configurations(driver_root: &Host) -> Vec<String> {
     CONFIGURATIONS.iter().filter_map(first).collect()
 }
 
-/// The place of such a file in a container.
+/// The path of such a file in a container.
 pub(super) fn place_in_container(path: &str) -> Option<String> {
     let is_it = |name: &str| path.strip_suffix(name).is_some_and(|before| before.ends_with('/'));
     let (place, name) = CONFIGURATIONS.iter().find(|(_, name)| is_it(name))?;
     Some(format!("{place}/{name}"))
 }
 
-/// The existing modules of the X server, each from the first directory that has it: beside the driver's libraries, or
-/// among the server's own.
+/// The existing modules of the X server, each from the first directory that contains it: next to the driver's
+/// libraries, or in the server's own directories.
 pub(super) fn x_modules<'f>(
     driver_root: &Host,
     library_folders: impl Iterator<Item = &'f str>,

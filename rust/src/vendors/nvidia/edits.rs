@@ -1,8 +1,8 @@
-//! The container edits of a device, under each of the vendor's strategies.
+//! The container edits of a device, under each of the strategies of NVIDIA's plugin.
 //!
-//! Strategies combine. Two differences to NVIDIA's plugin are on purpose: each CDI name has its own annotation key, so
-//! that an answer is always the same and two resources of one container do not hide each other's; and a MIG device of
-//! unknown UUID is given by its nodes.
+//! Strategies can be combined. Two differences from NVIDIA's plugin are on purpose. First, each CDI name has its own
+//! annotation key, so that an answer is always the same and the annotations of two resources of one container do not
+//! overwrite each other. Second, a MIG device of unknown UUID is passed by its nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::edits::{Edits, Mount, Way};
 
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
-/// The edits by the strategies that the options name, or by CDI alone.
+/// The edits for the strategies in the options, or for CDI alone.
 pub(super) fn edits(device: &Device, platform: &Platform, way: Way, options: &NvidiaOptions) -> Edits {
     let answer = Answer { device, platform, options };
     match way {
@@ -47,7 +47,7 @@ impl Answer<'_> {
         if strategies.contains(&DeviceListStrategy::Envvar) {
             self.add_variables(&mut edits);
         }
-        // It overrides the variable that both set.
+        // The mounts override the variable that both strategies set.
         if strategies.contains(&DeviceListStrategy::VolumeMounts) {
             self.add_volume_mounts(&mut edits);
         }
@@ -59,7 +59,7 @@ impl Answer<'_> {
         edits
     }
 
-    /// CDI names and their edits; neither for a device that has no edits of its own.
+    /// CDI names and their edits; nothing for a device that has no edits of its own.
     fn by_cdi(&self) -> Edits {
         let own = cdi::of_device(self.device, self.platform, self.options);
         if own.is_empty() {
@@ -88,7 +88,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Variables that ask NVIDIA's runtime for more than the GPU, in every strategy.
+    /// Variables that request more than the GPU from NVIDIA's runtime, in every strategy.
     fn switches(&self) -> BTreeMap<String, String> {
         let on = self.options.classes().into_iter().filter(|(is_on, _)| *is_on);
         on.map(|(_, class)| (format!("NVIDIA_{}", class.to_uppercase()), "enabled".to_owned())).collect()
@@ -117,8 +117,8 @@ impl Answer<'_> {
         }));
     }
 
-    /// Whether nodes are passed. With CDI alone the runtime adds them. NVIDIA's runtime has a name for every device,
-    /// but only NVML reports some of them: devices without a known name are given by their nodes.
+    /// Whether nodes are passed. With CDI alone, the runtime adds them. NVIDIA's runtime has a name for every device,
+    /// but some names come from NVML only: a device whose name is unknown is passed by its nodes.
     fn passes_nodes(&self) -> bool {
         let wanted = self.options.pass_device_specs || self.visible().is_none();
         wanted && self.options.device_list_strategy.iter().any(|strategy| !strategy.is_cdi())
@@ -137,7 +137,7 @@ impl Answer<'_> {
         self.device.attributes.get(named)?.value.as_text()
     }
 
-    /// An annotation whose key contains the name, within 63 characters behind the prefix.
+    /// An annotation whose key contains the name, limited to 63 characters after the prefix.
     fn annotation(&self, cdi_name: &str) -> (String, String) {
         let (class, name) =
             cdi_name.trim_start_matches(cdi::VENDOR).trim_start_matches('/').split_once('=').unwrap_or_default();

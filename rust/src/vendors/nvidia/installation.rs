@@ -1,7 +1,8 @@
-//! NVIDIA's software on a host for all its devices: read here, given to containers by `edits`. Its paths have roles, by
-//! which the edits find them.
+//! NVIDIA's software on a host that all devices need: this module reads it, and `edits` gives it to containers. Each
+//! path has a role, by which the edits find it.
 //!
-//! Libraries and files are searched only if devices are given by CDI: that takes longer than reading all GPUs.
+//! Libraries and files are searched only if devices are given by CDI, because the search takes longer than reading all
+//! GPUs.
 
 use std::path::Path;
 
@@ -23,7 +24,7 @@ pub(super) const DRIVER_VERSION: &str = "driver_version";
 pub(super) const CONTROL: &str = "control";
 pub(super) const IMEX_CHANNEL: &str = "imex-channel";
 pub(super) const LIBRARY: &str = "library";
-/// Links beside libraries by which programs find them.
+/// Links next to libraries, by which programs find the libraries.
 pub(super) const LIBRARY_LINK: &str = "library-link";
 /// Modules of the X server.
 pub(super) const MODULE: &str = "module";
@@ -34,10 +35,10 @@ pub(super) const FILE: &str = "file";
 pub(super) const SOCKET: &str = "socket";
 /// Entries of a Tegra board's lists.
 pub(super) const LISTED: &str = "listed";
-/// Windows' drivers.
+/// The drivers of Windows.
 pub(super) const DRIVER_STORE: &str = "driver-store";
 
-/// Roles of paths of one device: its own nodes, and those below /dev/dri.
+/// Roles of paths of one device: its own nodes, and its nodes below /dev/dri.
 pub(super) const DEVICE: &str = "device";
 pub(super) const GRAPHICS: &str = "graphics";
 
@@ -47,11 +48,11 @@ pub(super) struct Installation {
     pub(super) platform: Platform,
     pub(super) problems: Vec<Problem>,
     dev_root: DevRoot,
-    /// Whether no GPU has its node.
+    /// Whether all GPUs lack their nodes.
     pub(super) lacks_nodes: bool,
-    /// Whether the container runtime makes them then, so that devices can be used without.
+    /// Whether the container runtime makes these missing nodes, so that devices are usable without them.
     runtime_makes_nodes: bool,
-    /// The configured IMEX channels, existing or not.
+    /// All configured IMEX channels, even those that do not exist.
     channels: Vec<HostPath>,
     imex_required: bool,
 }
@@ -84,9 +85,9 @@ impl Installation {
         read
     }
 
-    /// The problem of GPUs with these minor numbers that all lack their nodes: one, and not one of each. Where
-    /// `NVIDIA_VISIBLE_DEVICES` alone names devices, NVIDIA's container runtime makes the nodes for the first container,
-    /// as its plugin expects.
+    /// One problem for all GPUs with these minor numbers if all of them lack their nodes. If devices are named only by
+    /// `NVIDIA_VISIBLE_DEVICES`, NVIDIA's container runtime makes the nodes for the first container, as its plugin
+    /// expects.
     pub(super) fn without_nodes(&mut self, host: &Host, options: &NvidiaOptions, minors: &[u32]) -> Option<Problem> {
         self.lacks_nodes = nodes::none_is_made(host, &self.dev_root, minors);
         self.runtime_makes_nodes = self.lacks_nodes && options.leaves_nodes_to_the_runtime();
@@ -94,7 +95,7 @@ impl Installation {
         self.lacks_nodes.then(|| Problem::new(VENDOR, directory, nodes::NONE_MADE))
     }
 
-    /// Adds these nodes to the device, as required.
+    /// Adds these nodes to the device as required nodes.
     pub(super) fn require(&self, host: &Host, device: &mut Device, needed: &[Needed]) {
         let node = |node: &Needed| {
             let path = HostPath::node(self.dev_root.place(&node.path), node.number).in_role(DEVICE);
@@ -109,8 +110,8 @@ impl Installation {
         device.paths.extend(channels.map(|channel| channel.clone().required(true)));
     }
 
-    /// Adds those of the GPU's nodes below /dev/dri that exist: sysfs names them also where /dev lacks them, as in a
-    /// node of kind.
+    /// Adds the GPU's existing nodes below /dev/dri. sysfs also lists nodes that /dev lacks, for example in a node of
+    /// kind.
     pub(super) fn add_graphics(&self, host: &Host, device: &mut Device) {
         let names = nodes::graphics(host, &device.card).into_iter();
         let places = names.map(|name| self.dev_root.place(&nodes::below_dev("dri", &name)));
@@ -159,7 +160,8 @@ impl Installation {
         self.problems.extend(missing_hook_program(host, &options.cdi_hook_path));
     }
 
-    /// Adds a class with nodes: a runtime refuses CDI devices without edits.
+    /// Adds a class that has nodes; a class without nodes is left out, because a runtime refuses CDI devices without
+    /// edits.
     fn add_class(&mut self, class: &Class, host: &Host, options: &NvidiaOptions) {
         let nodes = class.nodes(host, &self.dev_root);
         if nodes.is_empty() {
@@ -185,7 +187,7 @@ fn channel(host: &Host, dev_root: &DevRoot, number: u32) -> HostPath {
     nodes::as_found(host, channel)
 }
 
-/// A problem if the hook program does not exist: a runtime starts no container whose hooks it cannot run.
+/// A problem if the hook program does not exist: a runtime starts no container if it cannot run its hooks.
 fn missing_hook_program(host: &Host, program: &str) -> Option<Problem> {
     let error = "this program, which CDI hooks run, is not here: no container with a GPU can start; install NVIDIA's container \
         toolkit, or name its nvidia-ctk or nvidia-cdi-hook in `cdi_hook_path`";
@@ -198,8 +200,8 @@ fn missing_channel(channel: &HostPath) -> Problem {
     Problem::new(VENDOR, &channel.path, format!("IMEX channel {number} does not exist: {cure}"))
 }
 
-/// The target of a path with links below the driver root: a runtime on the host would resolve an absolute link
-/// differently.
+/// The target of a path, with links resolved below the driver root: a runtime on the host would resolve an absolute
+/// link differently.
 fn behind_links(driver_root: &Host, path: &str) -> Option<String> {
     let target = driver_root.own_path(resolve::followed(driver_root, Path::new(path)));
     (target != Path::new(path)).then(|| target.to_string_lossy().into_owned())
@@ -209,7 +211,7 @@ fn below(root: &str, path: &str) -> HostPath {
     HostPath::file(format!("{}{path}", root.trim_end_matches('/')))
 }
 
-/// A class of nodes that all containers get besides GPUs.
+/// A class of nodes that all containers get in addition to GPUs.
 struct Class {
     name: &'static str,
     /// The directory of its nodes, below /dev.

@@ -1,8 +1,8 @@
-//! The driver's libraries on the host: files with its version in their name, and a few without, in the directories of
-//! the usual packages or, failing these, in those of the dynamic linker's cache.
+//! The driver's libraries on the host: files whose name contains the driver's version, and a few others. They are in
+//! the directories of the usual packages; if these do not exist, in the directories of the dynamic linker's cache.
 //!
-//! `/etc/ld.so.cache` lists the libraries that the dynamic linker finds outside the directories that it knows itself.
-//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`: a header, entries of fixed size, and their texts.
+//! `/etc/ld.so.cache` lists the libraries that the dynamic linker finds outside its built-in directories. The layout is
+//! defined in glibc's `sysdeps/generic/dl-cache.h`: a header, entries of fixed size, and their texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use rustix::fs::Stat;
 use crate::host::directory::Directory;
 use crate::host::{Host, resolve};
 
-/// Directories below the driver root; links may make several the same. If /usr/lib is a directory of its own, it holds
-/// 32-bit libraries.
+/// Directories below the driver root; because of links, several may be the same. If /usr/lib is a separate directory,
+/// it holds 32-bit libraries.
 const DIRECTORIES: [&str; 8] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -25,11 +25,11 @@ const DIRECTORIES: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/usr/lib/aarch64-linux-gnu/nvidia/current",
 ];
-/// The directory of the VDPAU driver, below each of them.
+/// The directory of the VDPAU driver, below each of `DIRECTORIES`.
 pub(super) const VDPAU: &str = "/vdpau";
 /// Prefixes of the driver's libraries in the dynamic linker's cache.
 const CACHED: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
-/// Libraries that come with the driver under versions of their own: platforms of EGL, an older compiler.
+/// Libraries that come with the driver but have versions of their own: platforms of EGL, an older compiler.
 const OTHERWISE_NUMBERED: [&str; 6] = [
     "libnvidia-egl-gbm.so.",
     "libnvidia-egl-wayland.so.",
@@ -46,12 +46,12 @@ pub(super) struct Folder {
     pub(super) path: String,
     /// Names of the libraries.
     pub(super) libraries: Vec<String>,
-    /// Name and target of links beside them that lead to them, directly or through one another.
+    /// Name and target of links next to the libraries that lead to them, directly or through other links.
     pub(super) links: Vec<(String, String)>,
 }
 
 impl Folder {
-    /// Whether it has libraries of this version, and not only those with versions of their own.
+    /// Whether the folder has libraries of this version, and not only libraries with versions of their own.
     pub(super) fn is_of(&self, version: &str) -> bool {
         self.libraries.iter().any(|name| name.ends_with(&format!(".so.{version}")))
     }
@@ -90,7 +90,7 @@ impl Libraries {
     }
 }
 
-/// The existing directories, each once.
+/// The existing directories, without duplicates.
 fn with_vdpau<'d>(driver_root: &Host, directories: impl IntoIterator<Item = &'d str> + Clone) -> Vec<Found> {
     let plain = directories.clone().into_iter().map(str::to_owned);
     let mut found: Vec<Found> = Vec::new();
@@ -133,13 +133,13 @@ fn listed(driver_root: &Host, version: &str, directories: &[Found]) -> Vec<Folde
 
 fn is_of_driver(name: &str, version: &str) -> bool {
     let own_version = |start: &&str| name.strip_prefix(*start);
-    // `.so.1` of the platforms of EGL is a link to the library.
+    // For the platforms of EGL, `.so.1` is a link to the library.
     let is_numbered = |number: &str| number.contains('.') || name.starts_with("libnvidia-nvvm70.so.");
     name.ends_with(&format!(".so.{version}"))
         || OTHERWISE_NUMBERED.iter().find_map(own_version).is_some_and(is_numbered)
 }
 
-/// `libcuda.so.1` for `libcuda.so.580.1`, and `libcuda.so` for `libcuda.so.1`.
+/// The links that a library needs: `libcuda.so.1` for `libcuda.so.580.1`, and `libcuda.so` for `libcuda.so.1`.
 fn links(names: &[String], libraries: &[String], target: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let stem = |name: &str| name.split_once(".so").map(|(stem, _)| stem.to_owned());
     let stems: BTreeSet<String> = libraries.iter().filter_map(|name| stem(name)).collect();
@@ -162,7 +162,7 @@ fn place(driver_root: &Host, path: &str) -> PathBuf {
 }
 
 const LD_CACHE: &str = "/etc/ld.so.cache";
-/// `CACHEMAGIC` of the format before glibc 2.2: a cache may begin with such entries.
+/// `CACHEMAGIC` of the format before glibc 2.2: a cache may begin with entries in this format.
 const OLD: &[u8] = b"ld.so-1.7.0";
 /// `CACHEMAGIC_NEW` and `CACHE_VERSION`.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
@@ -170,10 +170,10 @@ const OLD_HEADER: usize = 16;
 const OLD_ENTRY: usize = 12;
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
-/// `_DL_CACHE_DEFAULT_ID` of the architectures that NVIDIA has drivers for: a 64-bit library for libc 6.
+/// `_DL_CACHE_DEFAULT_ID` of the architectures for which NVIDIA has drivers: a 64-bit library for libc 6.
 const KINDS: [u32; 2] = [0x0303, 0x0a03];
 
-/// The directories of 64-bit libraries with one of these prefixes in a host's cache; empty without a cache.
+/// The directories of 64-bit libraries that have one of these prefixes in a host's cache; empty without a cache.
 #[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
 fn cached_directories(host: &Host, names: &[&str]) -> Vec<String> {
     let cache = std::fs::read(resolve::followed(host, Path::new(LD_CACHE))).unwrap_or_default();
@@ -197,7 +197,7 @@ fn cached_libraries(file: &[u8]) -> Vec<(&str, &str)> {
     of_kind.filter_map(|entry| Some((text(cache, number(entry, 4)?)?, text(cache, number(entry, 8)?)?))).collect()
 }
 
-/// The cache behind the entries of the old format, if there are any. Offsets count from here.
+/// The part of the cache after the entries of the old format, if there are any. Offsets are relative to its start.
 fn newer_part(file: &[u8]) -> Option<&[u8]> {
     let start = if file.starts_with(OLD) {
         let entries = number(file, OLD_HEADER - size_of::<u32>())?.checked_mul(OLD_ENTRY)?;

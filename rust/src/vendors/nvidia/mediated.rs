@@ -1,5 +1,5 @@
-//! vGPUs for virtual machines, as NVIDIA's kubevirt-gpu-device-plugin offers them: each mediated device below a GPU of
-//! NVIDIA's is a device, named after its type. <https://docs.kernel.org/driver-api/vfio-mediated-device.html>
+//! vGPUs for virtual machines, as in NVIDIA's kubevirt-gpu-device-plugin: each mediated device below an NVIDIA GPU is a
+//! device, named after its type. <https://docs.kernel.org/driver-api/vfio-mediated-device.html>
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use crate::host::directory::{self, Directory};
 use crate::vendors::gpus::{IOMMU_GROUP, MDEV_UUID};
 use crate::vendors::per_card::per_card;
 
-/// Below /sys, links to the mediated devices by UUID.
+/// The directory below /sys with links to the mediated devices, by UUID.
 const BUS: &str = "bus/mdev/devices";
 const TYPE: &str = "mdev_type/name";
 const CURE: &str = "no IOMMU group: no VFIO driver has taken this vGPU; see the kernel log, and create it again";
 
-/// The attribute of a GPU that has vGPUs: their number.
+/// The attribute of a GPU with vGPUs: the number of vGPUs.
 pub(super) const VGPUS: &str = "vgpus";
 
 /// A mediated device.
@@ -29,16 +29,16 @@ struct Vgpu {
     path: PathBuf,
     /// `NVIDIA A40-48Q`.
     kind: String,
-    /// Number of its IOMMU group, which it has by its VFIO driver.
+    /// Number of its IOMMU group; the VFIO driver provides the group.
     group: String,
-    /// `vfio0`, its node below /dev/vfio/devices.
+    /// `vfio0`: name of its node below /dev/vfio/devices.
     node: Option<String>,
     gpu: Function,
-    /// The GPU's virtual function that the vGPU is on.
+    /// The virtual function of the GPU that has this vGPU, if any.
     on: Option<Function>,
 }
 
-/// Adds the vGPUs, and their numbers to their GPUs.
+/// Adds the vGPUs, and notes on each GPU how many vGPUs it has.
 pub(super) fn add(host: &Host, fence: &Fence, found: &mut Found) {
     let listed = Directory::open(host.sys(BUS)).and_then(|bus| Ok((bus.names()?, bus)));
     let (names, bus) = match listed {
@@ -67,19 +67,19 @@ pub(super) fn add(host: &Host, fence: &Fence, found: &mut Found) {
     }
 }
 
-/// Whether the bus, which can be read, does not have a vGPU.
+/// Whether the vGPU has left the bus; false if the bus cannot be read.
 pub(super) fn is_gone(host: &Host, device: &Device) -> bool {
     let Some(uuid) = device.text(MDEV_UUID) else { return false };
     Directory::open(host.sys(BUS)).is_ok_and(|bus| bus.link(&uuid).is_err_and(|error| error.is_absent()))
 }
 
-/// Why a GPU is not offered to containers.
+/// The reason why a GPU is not offered to containers.
 pub(super) fn left_out(device: &Device) -> Option<&'static str> {
     device.attributes.contains_key(VGPUS).then_some("its vGPUs are offered to virtual machines instead")
 }
 
 impl Vgpu {
-    /// `None` if it is on another maker's device.
+    /// Reads a mediated device; `None` if it is on a device of another maker.
     fn read(host: &Host, path: PathBuf) -> Option<Result<Self, Problem>> {
         let parent = Function::read(pci::function_of(&path)?);
         let ((maker, _), _) = parent.id.as_ref()?;
@@ -106,7 +106,7 @@ impl Vgpu {
         Some(Ok(Self { path, kind, group, node, gpu, on }))
     }
 
-    /// The GPU and what it is made of, for containers, say how many vGPUs it has.
+    /// Adds one to the number of vGPUs, on the devices for containers that are this GPU or parts of it.
     fn count(&self, host: &Host, found: &mut Found) {
         let gpu = host.own_path(&self.gpu.path);
         let is_on_gpu = |device: &Device| {
@@ -119,7 +119,7 @@ impl Vgpu {
         }
     }
 
-    /// The device. `by_file`: the kernel also gives devices by /dev/iommu.
+    /// The device. `by_file`: the kernel also offers devices through /dev/iommu.
     fn device(&self, host: &Host, by_file: bool) -> Device {
         let uuid = file_name(&self.path);
         let mut device = Device {
@@ -142,7 +142,7 @@ impl Vgpu {
     }
 }
 
-/// `NVIDIA_A40-48Q` of `NVIDIA A40-48Q`; letters keep their case.
+/// The type as part of a resource name: `NVIDIA_A40-48Q` for `NVIDIA A40-48Q`; letters keep their case.
 fn in_resource_name(kind: &str) -> String {
     kind.split_whitespace().collect::<Vec<_>>().join("_")
 }

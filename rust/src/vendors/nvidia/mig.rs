@@ -1,11 +1,11 @@
-//! The MIG devices of a GPU, as procfs shows them without NVML, the numbers of their nodes, and the names of their
+//! The MIG devices of a GPU (procfs shows them without NVML), the numbers of their nodes, and the names of their
 //! profiles.
 //!
-//! NVIDIA's MIG user guide, "Device nodes and capabilities". A MIG device is a compute instance of a GPU instance;
-//! `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` exists as long as it does. The files `access` in both
-//! directories contain the minor numbers of the nodes through which a process uses them; so does a table of all
-//! possible instances. Profile names are those that NVIDIA's tools and plugin derive from NVML: `1g.10gb`,
-//! `1c.3g.20gb`, `1g.5gb+me`.
+//! See NVIDIA's MIG user guide, "Device nodes and capabilities". A MIG device is a compute instance of a GPU instance.
+//! The directory `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` exists as long as the MIG device. The
+//! files `access` in `gi<g>` and `ci<c>` contain the minor numbers of the nodes through which a process uses the two
+//! instances; a table of all possible instances contains the same numbers. Profile names are the same as in NVIDIA's
+//! tools and plugin, which derive them from NVML: `1g.10gb`, `1c.3g.20gb`, `1g.5gb+me`.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::nvml::facts::MigDevice;
 /// The table of all possible instances, below /proc.
 const TABLE: &str = "driver/nvidia-caps/mig-minors";
 
-/// One MIG device: the ids of its GPU instance, and of its compute instance below that.
+/// One MIG device: the id of its GPU instance, and the id of its compute instance within that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Instance {
     pub(super) gpu: u32,
@@ -30,7 +30,7 @@ impl Instance {
         Self { gpu: device.gpu_instance, compute: device.compute_instance }
     }
 
-    /// The directories of the GPU instance and the compute instance, below that of the GPU.
+    /// The directories of the GPU instance and the compute instance, relative to the GPU's directory.
     fn directories(self) -> [String; 2] {
         let of_gpu = format!("gi{}", self.gpu);
         [of_gpu.clone(), format!("{of_gpu}/ci{}", self.compute)]
@@ -40,7 +40,7 @@ impl Instance {
 /// Minor numbers of the two capability nodes: of the GPU instance, and of the compute instance.
 pub(super) type Capabilities = [u32; 2];
 
-/// The numbers from the files beside the instance; `None` if the driver shows none.
+/// The numbers in the `access` files of the instance; `None` if the driver shows none.
 pub(super) fn capabilities(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
     let [gpu, compute] = instance.directories().map(|below| {
         let access = Attribute::read(directory(host, minor).join(below).join("access")).ok()?;
@@ -50,7 +50,7 @@ pub(super) fn capabilities(host: &Host, minor: u32, instance: Instance) -> Optio
     Some([gpu?, compute?])
 }
 
-/// The numbers from the driver's table, for instances without such files.
+/// The numbers from the driver's table, for instances without `access` files.
 pub(super) fn capabilities_in_table(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
     in_table(&text_of_table(&host.proc(TABLE)), minor, instance)
 }
@@ -60,7 +60,7 @@ fn text_of_table(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The numbers in `gpu0/gi7/access 66` and `gpu0/gi7/ci0/access 67`.
+/// The numbers in the lines of the table: `gpu0/gi7/access 66` and `gpu0/gi7/ci0/access 67`.
 fn in_table(table: &str, minor: u32, instance: Instance) -> Option<Capabilities> {
     let [gpu, compute] = instance.directories().map(|below| {
         let begin = format!("gpu{minor}/{below}/access ");
@@ -69,12 +69,12 @@ fn in_table(table: &str, minor: u32, instance: Instance) -> Option<Capabilities>
     Some([gpu?, compute?])
 }
 
-/// `/proc/driver/nvidia/capabilities/gpu<minor>/mig`.
+/// The directory `/proc/driver/nvidia/capabilities/gpu<minor>/mig`.
 pub(super) fn directory(host: &Host, minor: u32) -> PathBuf {
     host.proc(format!("driver/nvidia/capabilities/gpu{minor}/mig"))
 }
 
-/// The MIG devices of a GPU by its minor number; `None` if the driver shows no capabilities for it.
+/// The MIG devices of the GPU with this minor number; `None` if the driver shows no capabilities for it.
 pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>, AttributeError> {
     let listed = |opened: Result<Directory, AttributeError>| match opened
         .and_then(|directory| Ok((directory.names()?, directory)))
@@ -87,7 +87,7 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     let mut instances = Vec::new();
     for name in names {
         let Some(gpu) = numbered(&name, "gi") else { continue };
-        // An instance that is just being removed has no compute instances either.
+        // A GPU instance that is just being removed no longer has compute instances.
         let below = listed(directory.open_below(&name))?.map(|(names, _)| names).unwrap_or_default();
         let compute = below.iter().filter_map(|name| numbered(name, "ci"));
         instances.extend(compute.map(|compute| Instance { gpu, compute }));
@@ -96,15 +96,15 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     Ok(Some(instances))
 }
 
-/// Whether the driver lists the instances of a GPU, and this one not among them.
+/// Whether the driver lists the instances of the GPU, but not this one.
 pub(super) fn is_gone(host: &Host, minor: u32, instance: Instance) -> bool {
     matches!(instances(host, minor), Ok(Some(there)) if !there.contains(&instance))
 }
 
-/// Inode and time of change of an instance's directory, which distinguish it from a later one with the same ids. `None`
-/// if it is gone.
+/// Inode and modification time of an instance's directory. They distinguish the instance from a later one with the same
+/// ids. `None` if the instance is gone.
 ///
-/// procfs reuses inode numbers, and sets times when it first shows a file; both seldom change otherwise.
+/// procfs reuses inode numbers, and sets times when it first shows a file; apart from that, both seldom change.
 pub(super) fn birth(host: &Host, minor: u32, instance: Instance) -> Option<(u64, i64, u64)> {
     let path = directory(host, minor).join(format!("gi{}/ci{}", instance.gpu, instance.compute));
     let stat = rustix::fs::stat(path).ok()?;
@@ -119,8 +119,9 @@ fn numbered(name: &str, prefix: &str) -> Option<u32> {
 const MEBIBYTE: u128 = 1 << 20;
 const GIBIBYTE: u128 = 1 << 30;
 
-/// The profile's name on a GPU with this many bytes. Missing figures come from the device's own name: NVML reports a
-/// GPU's memory in MIG mode only to processes that may monitor all its MIG devices. `None` without either.
+/// The profile's name on a GPU with this many bytes. If NVML's figures are incomplete, the sizes in the device's own
+/// name are used: NVML reports a GPU's memory in MIG mode only to processes that may monitor all its MIG devices.
+/// `None` if both are missing.
 pub(super) fn profile_name(device: &MigDevice, gpu_bytes: Option<u64>) -> Option<String> {
     let sizes = gpu_bytes.and_then(|bytes| sizes(device, bytes)).or_else(|| device.profile_sizes.clone())?;
     Some(format!("{sizes}{}", device.profile_suffixes.concat()))
@@ -136,7 +137,7 @@ fn sizes(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
     Some(format!("{compute}{}g.{memory}gb", device.gpu_slices))
 }
 
-/// `mig-1g.5gb.me`: the profile as the part of a resource name after the slash.
+/// The profile as the part of a resource name after the slash: `mig-1g.5gb.me`.
 pub(super) fn profile_resource(profile: &str) -> String {
     format!("mig-{}", profile.replace('+', "."))
 }

@@ -1,6 +1,7 @@
 //! NVIDIA GPUs and their MIG devices.
 //!
-//! The driver's procfs lists the GPUs, PCI locates them; facts that only NVML knows are added when it has answered.
+//! The driver's procfs lists the GPUs, and PCI locates them; facts that come from NVML only are added once it has
+//! answered.
 //!
 //! ```text
 //! driver         version, the GPUs that the driver lists, and GPUs that it no longer lists
@@ -20,8 +21,8 @@
 //! tegra, wsl     two platforms that have one device and no procfs
 //! ```
 //!
-//! A GPU that the driver excludes is not advertised, and this is not a problem: the operator excluded it. The attribute
-//! `excluded_gpus` of the other GPUs lists it.
+//! A GPU that the driver excludes is not advertised. This is not a problem, because the operator excluded it. The
+//! attribute `excluded_gpus` of the other GPUs lists it.
 
 mod advertise;
 mod card;
@@ -66,10 +67,10 @@ use nvml_facts::{NvmlFacts, NvmlQuery};
 use passthrough::ProductNames;
 use vgpu::HostDrivers;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "nvidia";
 
-/// Below /sys, the firmware's name of the machine: a label of the node.
+/// Path below /sys of the machine's name in the firmware: a label of the node.
 const MACHINE: &str = "class/dmi/id/product_name";
 
 /// Scans for NVIDIA GPUs.
@@ -126,7 +127,7 @@ impl Nvidia {
             let mut advertiser =
                 Advertiser::new(host, &self.options, &installation, &nvml_facts, self.nvml.is_needed(), cards);
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));
-            // NVML counts the GPUs in PCI order, without those that the driver excludes.
+            // NVML numbers the GPUs in PCI order, without the GPUs that the driver excludes.
             for (rank, card) in (0..).zip(usable) {
                 advertiser.add(card, rank);
             }
@@ -198,21 +199,21 @@ impl Vendor for Nvidia {
 pub struct NvidiaOptions {
     /// Whether to look for NVIDIA GPUs.
     pub enabled: bool,
-    /// The resource names of MIG devices.
+    /// Determines the resource names of MIG devices.
     pub mig_strategy: MigStrategy,
-    /// How the container runtime learns the devices of a container; strategies combine.
+    /// How the container runtime learns the devices of a container; strategies can be combined.
     pub device_list_strategy: Vec<DeviceListStrategy>,
-    /// The names of devices for the container runtime.
+    /// How devices are named to the container runtime.
     pub device_id_strategy: DeviceIdStrategy,
-    /// Whether device nodes are passed as well.
+    /// Whether device nodes are passed in addition.
     pub pass_device_specs: bool,
     /// The root of the host's driver libraries.
     pub driver_root: String,
-    /// The root of the host's device nodes; the driver root if absent.
+    /// The root of the host's device nodes; if absent, the driver root.
     pub dev_root: Option<String>,
     /// The prefix of the annotation's key for `cdi-annotations`.
     pub cdi_annotation_prefix: String,
-    /// The program of CDI hooks, on the host.
+    /// Path on the host of the program that CDI hooks run.
     pub cdi_hook_path: String,
     /// Whether containers get GDRCopy.
     pub gdrcopy_enabled: bool,
@@ -224,11 +225,11 @@ pub struct NvidiaOptions {
     pub imex_channel_ids: Vec<u32>,
     /// Whether a missing IMEX channel makes devices unusable.
     pub imex_required: bool,
-    /// Whether GPUs under a VFIO driver, and vGPUs, are offered to virtual machines.
+    /// Whether vGPUs, and GPUs under a VFIO driver, are offered to virtual machines.
     pub passthrough: bool,
     /// Whether process `source:nvml` keeps the GPUs open.
     pub keep_open: bool,
-    /// What containers get besides the device.
+    /// The sources for the discovery of devices.
     pub device_discovery_strategy: DeviceDiscoveryStrategy,
 }
 
@@ -238,12 +239,12 @@ impl NvidiaOptions {
         self.device_list_strategy.iter().any(|strategy| strategy.is_cdi())
     }
 
-    /// Whether devices are given by `NVIDIA_VISIBLE_DEVICES` alone.
+    /// Whether `NVIDIA_VISIBLE_DEVICES` is the only way in which devices are given.
     fn leaves_nodes_to_the_runtime(&self) -> bool {
         !self.pass_device_specs && self.device_list_strategy.iter().all(|one| *one == DeviceListStrategy::Envvar)
     }
 
-    /// The kinds of nodes that containers may get besides GPUs, and whether the options ask for them.
+    /// The kinds of nodes that containers may get in addition to GPUs, and whether the options request them.
     fn classes(&self) -> [(bool, &'static str); 3] {
         [(self.gdrcopy_enabled, "gdrcopy"), (self.gds_enabled, "gds"), (self.mofed_enabled, "mofed")]
     }
@@ -260,11 +261,11 @@ impl DeviceListStrategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MigStrategy {
-    /// A GPU in MIG mode is one whole GPU.
+    /// A GPU in MIG mode is offered as one whole GPU.
     None,
-    /// MIG devices are `nvidia.com/gpu`.
+    /// MIG devices are named `nvidia.com/gpu`.
     Single,
-    /// MIG devices are `nvidia.com/mig-<profile>`.
+    /// MIG devices are named `nvidia.com/mig-<profile>`.
     Mixed,
 }
 
@@ -282,7 +283,7 @@ pub enum DeviceListStrategy {
     CdiCri,
 }
 
-/// The names of devices for the container runtime.
+/// How devices are named to the container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceIdStrategy {
@@ -292,15 +293,15 @@ pub enum DeviceIdStrategy {
     Index,
 }
 
-/// What containers get besides the device.
+/// The sources for the discovery of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceDiscoveryStrategy {
-    /// Tegra's files if present, else the driver's, with NVML if it can be loaded.
+    /// Tegra's files if present; otherwise the driver's files, with NVML if it can be loaded.
     Auto,
     /// The driver's files and NVML.
     Nvml,
-    /// The driver's files alone.
+    /// The driver's files only.
     Procfs,
     /// Tegra's files.
     Tegra,

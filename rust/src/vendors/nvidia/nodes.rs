@@ -1,4 +1,4 @@
-//! The device nodes of the driver on the host, and those that a container needs.
+//! The device nodes of the driver on the host, and the nodes that a container needs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::host::directory::{self, Directory};
 const MAJOR: u32 = 195;
 
 const IMEX_CHANNELS: &str = "/dev/nvidia-caps-imex-channels/channel";
-/// Nodes for every container with a GPU.
+/// Nodes that every container with a GPU needs.
 const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 
 /// The directory, without the host root, whose `dev` holds the driver's nodes.
@@ -30,12 +30,12 @@ impl DevRoot {
         Self(options.dev_root.as_deref().map_or_else(driver_root, Path::new).to_path_buf())
     }
 
-    /// The host's path of a node that containers see at `path`.
+    /// The path on the host of a node that containers see at `path`.
     pub(super) fn place(&self, path: &str) -> String {
         self.0.join(path.trim_start_matches('/')).to_string_lossy().into_owned()
     }
 
-    /// The root as the host names it.
+    /// The root as a path on the host.
     pub(super) fn text(&self) -> String {
         self.0.to_string_lossy().into_owned()
     }
@@ -45,14 +45,14 @@ impl DevRoot {
         host.absolute(self.0.join("dev"))
     }
 
-    /// The existing nodes for every GPU.
+    /// The existing nodes that every GPU needs.
     pub(super) fn control(&self, host: &Host) -> Vec<HostPath> {
         let node = |path| HostPath::node(self.place(path), None).in_role(installation::CONTROL).required(false);
         CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).map(|node| as_found(host, node)).collect()
     }
 }
 
-/// What is wrong where no GPU of a host has its node: nobody has made them since the driver was loaded.
+/// The problem of a host on which no GPU has its node: no program has made the nodes since the driver was loaded.
 pub(super) const NONE_MADE: &str = "no GPU has its device node: nobody has made them since the driver was loaded; run \
     nvidia-smi or start nvidia-persistenced, or `nvidia-modprobe -c0 -u`, with a `-c` for each GPU";
 
@@ -66,7 +66,7 @@ pub(super) fn is_there(host: &Host, node: &HostPath) -> bool {
     directory::exists(&host.absolute(&node.path))
 }
 
-/// The node with its group, if it has one: below /dev/dri, and for all nodes if options of the driver set one.
+/// The node with its group, if it has one: nodes below /dev/dri have one, and all nodes if driver options set one.
 pub(super) fn as_found(host: &Host, node: HostPath) -> HostPath {
     const ALL_MAY: u32 = 0o006;
     let Ok(status) = rustix::fs::stat(host.absolute(&node.path)) else { return node };
@@ -86,7 +86,7 @@ impl Default for DevRoot {
 pub(super) struct Needed {
     /// The path in the container.
     pub(super) path: String,
-    /// Major and minor; `None` where the kernel is free to choose.
+    /// Major and minor number; `None` if the kernel chooses the number.
     pub(super) number: Option<(u32, u32)>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn of_gpu(minor: u32) -> Needed {
     Needed { path: format!("/dev/nvidia{minor}"), number: Some((MAJOR, minor)) }
 }
 
-/// The node of the whole GPU and the two capability nodes of a MIG device.
+/// The nodes for a MIG device: the node of the whole GPU and two capability nodes.
 pub(super) fn of_instance(minor: u32, capabilities: Capabilities) -> [Needed; 3] {
     let [of_instance, of_compute] =
         capabilities.map(|number| Needed { path: format!("/dev/nvidia-caps/nvidia-cap{number}"), number: None });
@@ -120,12 +120,12 @@ pub(super) fn of_imex_channel(channel: u32) -> String {
     format!("{IMEX_CHANNELS}{channel}")
 }
 
-/// The channel's number in a node's path below any root.
+/// The number of the IMEX channel, from the path of its node below any root.
 pub(super) fn imex_channel_of(path: &str) -> &str {
     path.rsplit_once(IMEX_CHANNELS).map_or(path, |(_, number)| number)
 }
 
-/// A node at its path in containers.
+/// A node at the path that it has in containers.
 pub(super) fn in_container(platform: &Platform, path: &HostPath, permissions: &str) -> Node {
     let dev_root = platform.text(installation::DEV_ROOT);
     let below = path.path.strip_prefix(dev_root.trim_end_matches('/')).filter(|below| below.starts_with('/'));

@@ -1,7 +1,7 @@
-//! The request to NVML about this host, and its answer, checked against what the driver shows now.
+//! The request to NVML for this host, and its answer, compared with the current state of the driver.
 //!
-//! Everything works without NVML; its facts are absent then. The scan does not wait for it: process `source:nvml` reads
-//! the request from a file and writes its answer to another.
+//! Everything works without NVML; only its facts are missing then. The scan does not wait for it: process `source:nvml`
+//! reads the request from a file and writes its answer to another file.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,17 +24,17 @@ pub(super) const FACT_SOURCE: &str = "NVML";
 pub(super) struct NvmlFacts {
     answer: Answer,
     request: Request,
-    /// Whether any further answer is expected.
+    /// Whether another answer is expected.
     is_asked: bool,
 }
 
 impl NvmlFacts {
-    /// An answer from the file. Without `is_asked`, no further answer will come.
+    /// The facts in the answer from the file. If `is_asked` is false, no further answer will come.
     pub(super) fn new(answer: Answer, request: Request, is_asked: bool) -> Self {
         Self { answer: answer.to(&request), request, is_asked }
     }
 
-    /// Whether a new answer about a GPU is expected: until then its absence means nothing.
+    /// Whether a new answer about a GPU is expected. Until it comes, missing facts mean nothing.
     pub(super) fn is_awaited(&self, address: &str) -> bool {
         self.is_asked && self.answer.is_awaited(&self.request, address)
     }
@@ -52,14 +52,14 @@ impl NvmlFacts {
         self.facts()?.gpus.iter().find(|gpu| gpu.pci_address == address)
     }
 
-    /// The GPU at this address, unless NVML answered about another one there.
+    /// The GPU at this address, unless NVML's answer is about another GPU there.
     pub(super) fn gpu_with(&self, address: &str, uuid: Option<&String>) -> Option<&Gpu> {
         let is_same = |gpu: &&Gpu| uuid.is_none() || gpu.uuid.is_none() || gpu.uuid.as_ref() == uuid;
         self.gpu(address).filter(is_same)
     }
 
-    /// The MIG device of a GPU with the ids of this instance, unless NVML answered about an earlier one with the same
-    /// ids.
+    /// The MIG device of a GPU with the ids of this instance, unless NVML's answer is about an earlier MIG device with
+    /// the same ids.
     pub(super) fn mig_device<'a>(&self, gpu: &'a Gpu, instance: Instance) -> Option<&'a MigDevice> {
         let state = |request: &Request| request.instance(&gpu.pci_address, instance.gpu, instance.compute);
         let is_same = self.answer.facts_of.as_ref().is_none_or(|of| state(of) == state(&self.request));
@@ -67,10 +67,10 @@ impl NvmlFacts {
     }
 }
 
-/// Name of the source, of its process and of its files.
+/// Name of the source; its process and its files have the same name.
 const PROCESS: &str = "nvml";
 
-/// An attempt takes at most this many times the patience, after its process has taken at most [`START`] to start.
+/// An attempt takes at most this many times the patience, plus at most [`START`] to start its process.
 const ATTEMPT: u32 = 10;
 const START: Duration = Duration::from_secs(15);
 
@@ -102,7 +102,7 @@ impl NvmlQuery {
             return NvmlFacts::default();
         }
         let request = self.request(host, options, cards);
-        // A simulated node must not load the library of the machine it is simulated on.
+        // A simulated node must not load the NVML library of the machine on which it runs.
         let is_asked = request.library.is_some() || library::below(&request.driver_root).is_some();
         *lock(&self.last_request) = is_asked.then(|| serde_json::to_string(&request).ok()).flatten();
         found.requests.extend(self.last_request());
@@ -115,12 +115,12 @@ impl NvmlQuery {
         facts
     }
 
-    /// The last request, kept while the list of GPUs is unknown.
+    /// The last request; it stays valid while the list of GPUs is unknown.
     pub(super) fn last_request(&self) -> Option<(&'static str, String)> {
         lock(&self.last_request).clone().map(|text| (PROCESS, text))
     }
 
-    /// Whether an answer about this driver is overdue by more than an attempt can take.
+    /// Whether an answer about this driver takes longer than any attempt can take.
     fn is_silent(&self, answer: &Answer, request: &Request) -> bool {
         let answer = answer.clone().to(request);
         let mut since = lock(&self.unanswered_since);
@@ -151,7 +151,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn state(host: &Host, card: &Card) -> Option<GpuState> {
     let gpu = card.gpu.as_ref().filter(|gpu| !gpu.information.is_excluded)?;
-    // A simulated node has nodes of its own. Of the host's, the process opens those in its own /dev.
+    // A simulated node has nodes of its own. On a real host, the process opens the nodes in its own /dev.
     let dev = if host.is_simulated() { host.absolute("/dev") } else { PathBuf::from("/dev") };
     let node = gpu.information.minor.map(|minor| dev.join(format!("nvidia{minor}")));
     let minor = gpu.information.minor.unwrap_or_default();

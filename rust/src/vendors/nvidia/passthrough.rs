@@ -1,5 +1,5 @@
-//! GPUs for virtual machines, as NVIDIA's kubevirt-gpu-device-plugin offers them: each function of NVIDIA's under a VFIO
-//! driver is a device, named after its entry in pci.ids. <https://docs.kernel.org/driver-api/vfio.html>
+//! GPUs for virtual machines, as in NVIDIA's kubevirt-gpu-device-plugin: each NVIDIA function under a VFIO driver is a
+//! device, named after its entry in pci.ids. <https://docs.kernel.org/driver-api/vfio.html>
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::host::directory::{self, Directory};
 use crate::vendors::gpus::{self, IOMMU_GROUP};
 use crate::vendors::per_card::per_card;
 
-/// The drivers whose functions are given to virtual machines; the second is that of Grace systems.
+/// The drivers whose functions are given to virtual machines; the second is for Grace systems.
 const DRIVERS: [&str; 2] = ["vfio-pci", "nvgrace_gpu_vfio_pci"];
 const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
@@ -26,11 +26,11 @@ struct Given {
     function: Function,
     /// Number of its IOMMU group.
     group: String,
-    /// `vfio0`, its node below /dev/vfio/devices.
+    /// `vfio0`: name of its node below /dev/vfio/devices.
     node: Option<String>,
 }
 
-/// Adds the functions of NVIDIA's under a VFIO driver.
+/// Adds the NVIDIA functions under a VFIO driver.
 pub(super) fn add(host: &Host, fence: &Fence, names: &ProductNames, found: &mut Found) {
     let bus = host.sys("bus/pci/devices");
     let Some(functions) = Functions::of(host) else { return };
@@ -68,7 +68,7 @@ impl Given {
         }
     }
 
-    /// The device, with the nodes of its whole group. `by_file`: the kernel also gives devices by /dev/iommu.
+    /// The device, with the nodes of its whole group. `by_file`: the kernel also offers devices through /dev/iommu.
     fn device(&self, host: &Host, all: &[Self], by_file: bool, names: &ProductNames) -> Device {
         let address = self.function.address();
         let mut device = Device {
@@ -86,15 +86,15 @@ impl Given {
         device
     }
 
-    /// The part of the resource name after the slash: the device id of a product that is in no list.
+    /// The part of the resource name after the slash: the product's name, or its device id if no list has it.
     fn name(&self, host: &Host, names: &ProductNames) -> String {
         let id = self.function.id.as_ref().map(|((_, device), _)| *device).unwrap_or_default();
         names.of(host, id).unwrap_or_else(|| format!("{id:04x}"))
     }
 }
 
-/// The nodes of an IOMMU group whose devices have these names below /dev/vfio/devices. `by_file`: the kernel also gives
-/// devices by /dev/iommu.
+/// The nodes of an IOMMU group whose devices have these names below /dev/vfio/devices. `by_file`: the kernel also
+/// offers devices through /dev/iommu.
 pub(super) fn nodes<'n>(group: &str, names: impl Iterator<Item = &'n String>, by_file: bool) -> Vec<HostPath> {
     let files = names.filter(|_| by_file).map(|name| format!("/dev/vfio/devices/{name}"));
     let of_group = ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{group}")];
@@ -112,22 +112,22 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Where distributions have pci.ids; the last is that of NVIDIA's image.
+/// Paths of pci.ids in distributions; the last one is used in NVIDIA's image.
 const LISTS: [&str; 3] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/usr/pci.ids"];
 
-/// NVIDIA's products by device id, read once for each.
+/// NVIDIA's products by device id, each looked up only once.
 #[derive(Debug, Default)]
 pub(super) struct ProductNames(Mutex<BTreeMap<u16, Option<String>>>);
 
 impl ProductNames {
-    /// The name of a product as the plugin writes it; `None` if no list has it.
+    /// The product's name in the notation of NVIDIA's plugin; `None` if no list has it.
     fn of(&self, host: &Host, device: u16) -> Option<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(device).or_insert_with(|| product_in(&gpus::text_of_list(host, &LISTS)?.0, device)).clone()
     }
 }
 
-/// The product in a text of <https://pci-ids.ucw.cz>: below the maker's line, in lines with one tab.
+/// The product in a text of <https://pci-ids.ucw.cz>: products are in lines with one tab, below the maker's line.
 fn product_in(list: &str, device: u16) -> Option<String> {
     let mut lines = list.lines().skip_while(|line| !line.starts_with("10de"));
     lines.next()?;
@@ -137,7 +137,7 @@ fn product_in(list: &str, device: u16) -> Option<String> {
     Some(in_resource_name(name)).filter(|name| !name.is_empty())
 }
 
-/// `GH100_H100_PCIE` of `GH100 [H100 PCIe]`.
+/// The name as part of a resource name: `GH100_H100_PCIE` for `GH100 [H100 PCIe]`.
 fn in_resource_name(name: &str) -> String {
     let upper = name.to_uppercase().replace(['/', '.'], "_");
     let joined = upper.split_whitespace().collect::<Vec<_>>().join("_");

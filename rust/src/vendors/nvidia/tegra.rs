@@ -1,8 +1,8 @@
-//! Tegra boards: one GPU within the chip, which the vendor's plugin offers as one device without paths.
+//! Tegra boards: one GPU within the chip. NVIDIA's plugin offers it as one device without paths.
 //!
-//! The packages of a Tegra board list what a container with its GPU needs, in
-//! `/etc/nvidia-container-runtime/host-files-for-container.d/*.csv`, of NVIDIA's container runtime for Jetson: a kind
-//! (`dev`, `lib`, `dir`, `sym`) and a path in each line.
+//! The packages of a Tegra board list the paths that a container with the GPU needs. The lists are
+//! `/etc/nvidia-container-runtime/host-files-for-container.d/*.csv`, of NVIDIA's container runtime for Jetson: each
+//! line has a kind (`dev`, `lib`, `dir`, `sym`) and a path.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use crate::host::{Host, resolve};
 
 const ID: &str = "tegra";
 const RELEASE: &str = "/etc/nv_tegra_release";
-/// The GPU's own nodes under its various drivers; one of them exists where the GPU works.
+/// The GPU's own nodes under its various drivers; if the GPU works, one of them exists.
 const NODES: [&str; 4] = ["nvgpu/igpu0/ctrl", "nvhost-ctrl-gpu", "nvhost-gpu", "nvidia0"];
-/// Models of GPUs in Tegra chips, as the driver for cards lists them.
+/// Models of GPUs in Tegra chips, as listed by the driver for discrete cards.
 const INTEGRATED: [&str; 2] = ["(nvgpu)", "NVIDIA Thor"];
 
-/// Whether this is such a board, given the models that the driver for cards lists.
+/// Whether this is a Tegra board, given the models that the driver for discrete cards lists.
 pub(super) fn is_here<'m>(host: &Host, options: &NvidiaOptions, mut models: impl Iterator<Item = &'m str>) -> bool {
     match options.device_discovery_strategy {
         DeviceDiscoveryStrategy::Tegra => true,
@@ -30,7 +30,7 @@ pub(super) fn is_here<'m>(host: &Host, options: &NvidiaOptions, mut models: impl
     }
 }
 
-/// The one device. It has no paths; the runtime knows what belongs to it.
+/// The board's only device, with the GPU's own node as its only path; the runtime knows what else belongs to it.
 pub(super) fn device(host: &Host) -> Device {
     let mut device = Device {
         vendor: VENDOR.into(),
@@ -50,7 +50,7 @@ pub(super) fn device(host: &Host) -> Device {
     device
 }
 
-/// Adds the paths that a container with the GPU needs; returns a problem if CDI would give it nothing.
+/// Adds the paths that a container with the GPU needs; returns a problem if there are none for CDI.
 pub(super) fn add_listed(host: &Host, platform: &mut Platform) -> Option<Problem> {
     platform.paths.extend(listed(host));
     let error = "no list in this directory names a file of this host: containers get no GPU by CDI";
@@ -70,7 +70,7 @@ fn has_tegra_files(host: &Host) -> bool {
 const LISTS_DIRECTORY: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const LISTS: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
-/// The existing entries of the lists: nodes, files and directories, links.
+/// The existing entries of the lists: nodes, files and directories, and links.
 pub(super) fn listed(host: &Host) -> Vec<HostPath> {
     let lists: Vec<String> = LISTS.iter().map(|list| text_of(host, list)).collect();
     let listed: Vec<(&str, &str)> = lists.iter().flat_map(|list| list.lines().filter_map(parse)).collect();

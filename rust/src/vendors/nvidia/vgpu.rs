@@ -1,5 +1,5 @@
-//! What a virtual GPU says of the host that it comes from, in a guest: a capability of its PCI configuration space with
-//! NVIDIA's own content. Its layout is that of NVIDIA/k8s-device-plugin, internal/vgpu.
+//! The information of a virtual GPU about its host, read in a guest: a vendor-specific capability of its PCI
+//! configuration space. The layout is defined in NVIDIA/k8s-device-plugin, internal/vgpu.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,22 +11,22 @@ use rustix::io::{pread, retry_on_intr};
 use crate::bus::pci::Function;
 use crate::host::attribute::Attribute;
 
-/// The driver of the host that a virtual GPU comes from.
+/// The driver of the host that provides a virtual GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostDriver {
-    /// `460.16`.
+    /// The driver's version: `460.16`.
     pub(super) version: String,
-    /// `r460_00`.
+    /// The driver's branch: `r460_00`.
     pub(super) branch: String,
 }
 
-/// What each GPU says, by address: it is the same as long as the GPU is there.
+/// The host driver of each GPU, by address: it stays the same as long as the GPU is present.
 #[derive(Debug, Default)]
 pub(super) struct HostDrivers(Mutex<BTreeMap<String, Option<HostDriver>>>);
 
 impl HostDrivers {
-    /// The host's driver; `None` of a GPU that is none of a host's, or whose configuration space may not be read whole,
-    /// which needs `CAP_SYS_ADMIN`. A GPU that sleeps is not woken to ask. May hang with the GPU.
+    /// The host's driver. `None` if the GPU is not virtual, or if its whole configuration space may not be read, which
+    /// needs `CAP_SYS_ADMIN`. A sleeping GPU is not woken for this. May hang if the GPU hangs.
     pub(super) fn of(&self, function: &Function) -> Option<HostDriver> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(function.address()) {
@@ -41,7 +41,7 @@ impl HostDrivers {
     }
 }
 
-/// Reading the configuration space would wake it.
+/// Whether the GPU is awake: reading the configuration space would wake a sleeping GPU.
 fn is_awake(function: &Path) -> bool {
     let says = |name: &str, awake: &[&str]| match Attribute::read(function.join(name)) {
         Ok(state) => awake.contains(&state.text()),
@@ -65,13 +65,13 @@ const HAS_CAPABILITIES: u8 = 0x10;
 const FIRST_CAPABILITY: usize = 0x34;
 const VENDOR_SPECIFIC: u8 = 0x09;
 
-/// The vendor's capability: id, next, length, content.
+/// The vendor-specific capability: id, next, length, content.
 fn vendor_capability(configuration: &[u8; LENGTH]) -> Option<&[u8]> {
     if configuration[STATUS] & HAS_CAPABILITIES == 0 {
         return None;
     }
     let mut place = usize::from(configuration[FIRST_CAPABILITY]);
-    // Each step leads to another byte, or the chain is a circle.
+    // A chain with more steps than bytes would be a circle.
     for _ in 0..LENGTH {
         let &[id, next, length] = configuration.get(place..place + 3)? else { return None };
         match id {
@@ -85,7 +85,7 @@ fn vendor_capability(configuration: &[u8; LENGTH]) -> Option<&[u8]> {
 }
 
 const SIGNATURE: &[u8] = b"VF";
-/// Records are a number, their length with these two bytes, and content; this one has the driver.
+/// Number of the record with the driver. A record is its number, its length including these two bytes, and its content.
 const DRIVER_RECORD: u8 = 0;
 const WORD: usize = 10;
 

@@ -1,5 +1,5 @@
-//! Windows Subsystem for Linux: all GPUs of the Windows host behind one node, which the vendor's plugin offers as one
-//! device.
+//! Windows Subsystem for Linux: all GPUs of the Windows host are behind one node, offered as one device as in NVIDIA's
+//! plugin.
 
 use std::path::PathBuf;
 
@@ -13,21 +13,21 @@ use crate::host::{Host, directory};
 
 pub(super) const ID: &str = "all";
 const NODE: &str = "/dev/dxg";
-/// Libraries of Windows' drivers: DirectX' is always there, the other one with an NVIDIA driver.
+/// Libraries of the Windows drivers: the DirectX library is always present, the other one only with an NVIDIA driver.
 const LIBRARIES: [&str; 2] = ["usr/lib/wsl/lib/libdxcore.so", "usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
 const STORE: &str = "/usr/lib/wsl";
 const SMI: &str = "/usr/lib/wsl/lib/nvidia-smi";
 pub(super) const DRIVER_STORE_LIBRARIES: &str = "/usr/lib/wsl/lib";
 
-/// Whether this is such a system, with an NVIDIA driver.
+/// Whether this is WSL with an NVIDIA driver.
 pub(super) fn is_here(host: &Host, options: &NvidiaOptions) -> bool {
     let is_asked =
         matches!(options.device_discovery_strategy, DeviceDiscoveryStrategy::Auto | DeviceDiscoveryStrategy::Nvml);
     is_asked && LIBRARIES.iter().all(|library| directory::exists(&library_path(host, options, library)))
 }
 
-/// The one device.
+/// The only device.
 pub(super) fn device(
     host: &Host,
     options: &NvidiaOptions,
@@ -54,7 +54,7 @@ pub(super) fn device(
     device
 }
 
-/// Adds Windows' drivers, and the path where users look for their nvidia-smi.
+/// Adds the Windows drivers, and a link to their nvidia-smi at the path where users expect it.
 pub(super) fn add_driver_store(host: &Host, platform: &mut Platform) {
     let is_there = |path: &str| directory::exists(&host.absolute(path));
     let link = || HostPath { target: SMI.to_owned(), ..HostPath::file("/usr/bin/nvidia-smi") };

@@ -1,9 +1,9 @@
-//! The devices of the facts: one each, perhaps with shares, or one for each PCI function, or pools.
+//! Turns facts into devices: one per RDMA device, perhaps with shares, or one per PCI function, or pools.
 //!
-//! The state of ports is a fact and does not affect health: on a card with two ports one may well have no cable. Pools
-//! are those of k8s-rdma-shared-dev-plugin: their ids are numbers, and behind each id are all devices of the pool. A
-//! pool is as healthy as its nodes: a container with a missing node cannot start, but the failure of one card is no
-//! reason to withhold the others.
+//! The state of ports is a fact and does not affect health: a card with two ports may well have one without a cable.
+//! Pools are the same as in k8s-rdma-shared-dev-plugin: their ids are numbers, and each id gives all devices of the
+//! pool. The health of a pool depends on its nodes only: a container with a missing node cannot start, but the failure
+//! of one card is no reason to withhold the others.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const EXCLUSIVE: &str = "rdma/hca";
 /// The default resource name, from the examples of the shared device plugin.
 const SHARED: &str = "rdma/hca_shared_devices_a";
 
-/// `mlx5_0`, or `mlx5_0-0` … `mlx5_0-<shares-1>`.
+/// The device with the id `mlx5_0`, or shared as `mlx5_0-0` … `mlx5_0-<shares-1>`.
 pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
     let whole = whole_device(host, facts);
     if shares == 0 {
@@ -27,8 +27,8 @@ pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
     renamed.shared_as((0..shares).map(|number| format!("{}-{number}", facts.hca.name)))
 }
 
-/// `0000:3b:00.1`. RDMA devices that are parts of a function (subfunctions) are left out, as in
-/// sriov-network-device-plugin.
+/// One device per PCI function, with its address as id: `0000:3b:00.1`. RDMA devices that are parts of a function
+/// (subfunctions) are left out, as in sriov-network-device-plugin.
 pub(super) fn functions(host: &Host, cards: &[Arc<Facts>]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function) {
@@ -107,15 +107,15 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     }
 }
 
-/// A single value if all ports have the same.
+/// The values of the ports, separated by commas; a single value if all ports have the same.
 fn distinct(words: &[String]) -> String {
     let mut words = words.to_vec();
     words.dedup();
     words.join(",")
 }
 
-/// Adds the ids of every pool. A pool without devices is a problem, unless a device that could not be examined may be
-/// in it: then it stays as it was.
+/// Adds the ids of every pool. A pool without devices is a problem. If a device that could not be examined may belong
+/// to the pool, the pool stays as it was instead.
 pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Arc<Facts>], found: &mut Found) {
     let unseen = found.unseen.first().cloned();
     for pool in pools {
@@ -147,7 +147,7 @@ fn is_member(selectors: &RdmaSelectors, facts: &Facts) -> bool {
         && fits(&selectors.link_types, interfaces().filter_map(Interface::link_type))
 }
 
-/// Whether one of the values is wanted; an empty list accepts all.
+/// Whether the list contains one of the values; an empty list accepts all.
 fn fits<'v>(wanted: &[String], values: impl IntoIterator<Item = &'v str>) -> bool {
     wanted.is_empty() || values.into_iter().any(|value| wanted.iter().any(|one| one == value))
 }

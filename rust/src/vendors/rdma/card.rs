@@ -1,8 +1,9 @@
 //! The facts of one RDMA device, read behind the fence: some come from its firmware.
 //!
-//! A virtual function has its physical function, its number there, and that function's interface, by which
-//! sriov-network-device-plugin selects (`rootDevices`, `pfNames`, each with `#` and numbers). The kernel's
-//! documentation: ABI/testing/sysfs-bus-pci (`physfn`, `virtfnN`), ABI/testing/sysfs-class-net (`phys_port_name`).
+//! A virtual function also has facts about its origin: the physical function, its own number there, and the network
+//! interface of the physical function. sriov-network-device-plugin selects by them (`rootDevices`, `pfNames`, each with
+//! `#` and numbers). The kernel's documentation: ABI/testing/sysfs-bus-pci (`physfn`, `virtfnN`),
+//! ABI/testing/sysfs-class-net (`phys_port_name`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::host::Host;
 use crate::host::attribute::Attribute;
 use crate::host::directory::{self, Directory, is_numbered};
 
-/// Attributes of the class device, by the kernel's names.
+/// Attributes of the class device, under the kernel's names.
 const ATTRIBUTES: [&str; 5] = [NODE_TYPE, "node_guid", "hca_type", "fw_ver", "board_id"];
 const NODE_TYPE: &str = "node_type";
 
@@ -45,11 +46,11 @@ pub(super) struct Interface {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ports {
     pub(super) path: PathBuf,
-    /// `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
+    /// State of each port: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
     pub(super) states: Vec<String>,
-    /// `InfiniBand`, `Ethernet`.
+    /// Link layer of each port: `InfiniBand`, `Ethernet`.
     pub(super) link_layers: Vec<String>,
-    /// The first partition key of the first port, `0xffff`.
+    /// The first partition key of the first port: `0xffff`.
     pub(super) partition_key: Option<Attribute>,
 }
 
@@ -67,13 +68,13 @@ impl Facts {
         }
     }
 
-    /// Whether its ports are as they were: their state, and the keys that a subnet manager sets, change while the
+    /// Whether its ports are unchanged: their state, and the keys that a subnet manager sets, can change while the
     /// kernel's objects stay.
     pub(super) fn is_current(&self) -> bool {
         Ports::read(self.ports.path.clone()) == self.ports
     }
 
-    /// `1: CA`.
+    /// The type of the RDMA device: `1: CA`.
     pub(super) fn node_type(&self) -> Option<&str> {
         self.attributes.iter().find(|(name, _)| *name == NODE_TYPE).map(|(_, attribute)| attribute.text())
     }
@@ -108,7 +109,7 @@ impl Interface {
         names.into_iter().map(|name| Self { kind: kind(&name), name }).collect()
     }
 
-    /// The kind of interface, in netlink's words.
+    /// The kind of interface, in the terms of netlink.
     pub(super) fn link_type(&self) -> Option<&'static str> {
         match self.kind {
             Some(1) => Some("ether"),
@@ -125,14 +126,14 @@ pub(super) struct Origin {
     pub(super) address: String,
     /// Its directory.
     pub(super) path: PathBuf,
-    /// `N` of the physical function's link `virtfnN` to this function.
+    /// `N` in the name of the link `virtfnN`, by which the physical function refers to this function.
     pub(super) number: Option<usize>,
     /// The network interface of the physical function.
     pub(super) interface: Option<String>,
 }
 
 impl Origin {
-    /// `None` if the function is not a virtual one.
+    /// Reads the physical function; `None` if the function is not virtual.
     pub(super) fn read(host: &Host, function: &Path) -> Option<Self> {
         let path = pci::physical_function(host, function)?;
         let address = pci::address_of(&path)?.to_owned();
@@ -141,14 +142,14 @@ impl Origin {
     }
 }
 
-/// The number of a virtual function; the numbers have no gap.
+/// The number of a virtual function. The numbers have no gaps.
 fn number(physical: &Path, address: &str) -> Option<usize> {
     let targets = (0..).map_while(|number| directory::link(&physical.join(format!("virtfn{number}"))).ok());
     targets.enumerate().find(|(_, target)| target.ends_with(address)).map(|(number, _)| number)
 }
 
-/// The physical function's interface. In switchdev mode the representors of the virtual functions stand beside it; it
-/// is the one with the name of a port, `p0`, then.
+/// The network interface of the physical function. In switchdev mode, the same directory also has the representors of
+/// the virtual functions; then it is the interface with the name of a port, `p0`.
 fn interface(physical: &Path) -> Option<String> {
     let directory = Directory::open(physical.join("net")).ok()?;
     let names = directory.names().ok()?;

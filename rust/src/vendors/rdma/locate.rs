@@ -1,5 +1,5 @@
-//! The RDMA devices of a host and their character devices below /dev/infiniband. Reads links, names and numbers, which
-//! touches no hardware.
+//! Finds the RDMA devices of a host and their character devices below /dev/infiniband. Reads only links, names and
+//! numbers, and therefore touches no hardware.
 //!
 //! The kernel's documentation: ABI/stable/sysfs-class-infiniband (also for `node_type`),
 //! `Documentation/infiniband/user_verbs.rst` and `user_mad.rst`.
@@ -22,14 +22,14 @@ use crate::host::directory::{Directory, exists, is_numbered};
 pub(super) struct Hca {
     /// `mlx5_0`.
     pub(super) name: String,
-    /// Its directory of the class `infiniband`.
+    /// Its directory in the class `infiniband`.
     pub(super) path: PathBuf,
     /// The directory of its device: a PCI function or a part of one.
     pub(super) device: PathBuf,
-    /// The PCI function, and its address.
+    /// The directory of the PCI function.
     pub(super) function: PathBuf,
     pub(super) address: String,
-    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager, which all
+    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager, which all RDMA
     /// devices share.
     pub(super) companions: Vec<Companion>,
 }
@@ -39,7 +39,7 @@ pub(super) fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/infiniband")
 }
 
-/// Every device of the class that is on PCI. Software-only devices are skipped.
+/// Every device of the class that is on PCI. Devices in software only are skipped.
 pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
     let (names, mut verbs, mut mads) = match classes(host, &mut found.problems) {
         Ok(classes) => classes,
@@ -91,8 +91,9 @@ fn device(host: &Host, name: &str, companions: Vec<Companion>) -> Result<Option<
     Ok(Some(Hca { name: name.to_owned(), path, device, function, address, companions }))
 }
 
-/// The devices that have gone into a container's network namespace: they leave this class, which lists those of one
-/// namespace, but not the class of their character devices, which lists all. Their last known state stays.
+/// The devices that were moved to the network namespace of a container. They are missing from the class `infiniband`,
+/// which lists the devices of one namespace, but their character devices are still in their class, which lists all.
+/// Their last known state stays.
 fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let class = host.sys("class/infiniband_verbs");
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
@@ -123,8 +124,8 @@ pub(super) struct Companion {
 /// Character devices by RDMA device.
 pub(super) type ByDevice = BTreeMap<String, Vec<Companion>>;
 
-/// The character devices of a class directory; empty while its module is not loaded. An entry without its RDMA device
-/// is a problem.
+/// The character devices of a class directory; empty while the module of the class is not loaded. A character device
+/// without its RDMA device is a problem.
 fn of_class(
     host: &Host,
     class: &Path,
@@ -145,7 +146,7 @@ fn of_class(
     Ok(by_device)
 }
 
-/// Entries of a class directory; empty while its module is not loaded.
+/// Entries of a class directory; empty while the module of the class is not loaded.
 fn names_in(class: &Path) -> Result<Vec<String>, AttributeError> {
     match Directory::open(class).and_then(|directory| directory.names_of_links()) {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
@@ -153,7 +154,7 @@ fn names_in(class: &Path) -> Result<Vec<String>, AttributeError> {
     }
 }
 
-/// The node that all RDMA devices share, for making connections; `None` while its module is not loaded.
+/// The node for making connections, which all RDMA devices share; `None` while its module is not loaded.
 fn connection_manager(host: &Host) -> Option<Companion> {
     let dev = Attribute::read(host.sys("class/misc").join(CONNECTION_MANAGER).join("dev"));
     let number = dev.as_ref().ok().and_then(|dev| dev.device_number().ok());
@@ -175,9 +176,10 @@ const VERBS: Kind = Kind { prefix: "uverbs", sign: "infiniband_verbs", module: "
 const MANAGEMENT: Kind = Kind { prefix: "umad", sign: "infiniband_mad", module: "ib_umad" };
 const CONNECTIONS: Kind = Kind { prefix: CONNECTION_MANAGER, sign: "misc/rdma_cm", module: "rdma_ucm" };
 
-/// The kinds that a device of this `node_type` requires; one without a type counts as a channel adapter of `InfiniBand`
-/// or `RoCE`. An iWARP card (4) has no management datagrams, and one with a protocol of its own, such as EFA (5 and
-/// more), no connection manager either. Virtual functions may have verbs alone, as in sriov-network-device-plugin.
+/// The kinds of nodes that a device of this `node_type` requires; a device without a type counts as a channel adapter
+/// of `InfiniBand` or `RoCE`. An iWARP card (4) has no management datagrams; a card with a protocol of its own, such as
+/// EFA (5 and more), has no connection manager either. Virtual functions may have only verbs, as in
+/// sriov-network-device-plugin.
 fn needed_kinds(mode: RdmaMode, node_type: Option<&str>) -> &'static [Kind] {
     match node_type.and_then(|text| text.split(':').next()) {
         _ if mode == RdmaMode::Sriov => &[VERBS],
@@ -187,7 +189,7 @@ fn needed_kinds(mode: RdmaMode, node_type: Option<&str>) -> &'static [Kind] {
     }
 }
 
-/// The problem of a device without a node of a required kind.
+/// The problem of a device that lacks the node of a required kind.
 pub(super) fn lacking_node(host: &Host, mode: RdmaMode, facts: &Facts) -> Option<Problem> {
     let companions = &facts.hca.companions;
     let is_there = |kind: &&Kind| companions.iter().any(|companion| companion.name.starts_with(kind.prefix));

@@ -30,12 +30,12 @@ use crate::order::natural;
 use card::Facts;
 use locate::Hca;
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "rdma";
-/// The PCI class of network controllers: other functions are another kind of card.
+/// The PCI class of network controllers: functions of other classes are other kinds of cards.
 const NETWORK: u32 = 0x02;
 
-/// What was located, and the facts of each device.
+/// The located devices, and the facts of each device.
 type Cache = CardCache<Vec<Arc<Hca>>, Hca, Arc<Facts>>;
 
 /// Scans for RDMA devices.
@@ -81,14 +81,14 @@ impl Vendor for Rdma {
         container_edits(device, self.options.mode, way, resource_name)
     }
 
-    /// As in sriov-network-device-plugin.
+    /// Leaves out physical functions with virtual ones, as in sriov-network-device-plugin.
     fn left_out(&self, device: &Device) -> Option<&'static str> {
         device.attributes.contains_key(VIRTUAL_FUNCTIONS).then_some(VIRTUAL_FUNCTIONS_INSTEAD)
     }
 }
 
 impl Rdma {
-    /// The network cards that have all required nodes, in the order of their names.
+    /// The network cards that have all required nodes, sorted by name.
     fn cards(&self, host: &Host, fence: &Fence, found: &mut Found) -> Vec<Arc<Facts>> {
         let hcas = self.cache.located(host, || {
             let hcas = locate::devices(host, found).into_iter().map(Arc::new).collect();
@@ -128,7 +128,7 @@ pub struct RdmaOptions {
     pub enabled: bool,
     /// The kind of devices.
     pub mode: RdmaMode,
-    /// Ids of each device, for sharing; 0 = each device goes to one container at a time.
+    /// Number of ids of each device, for sharing; 0 = each device goes to one container at a time.
     pub shared_devices: u32,
     /// The pools of mode `shared`.
     pub pools: Vec<RdmaPool>,
@@ -140,25 +140,25 @@ pub struct RdmaOptions {
 pub enum RdmaMode {
     /// RDMA devices by name.
     Device,
-    /// Pools of devices that containers share, as k8s-rdma-shared-dev-plugin has them.
+    /// Pools of devices that containers share, as in k8s-rdma-shared-dev-plugin.
     Shared,
-    /// PCI functions by address, as sriov-network-device-plugin has them.
+    /// PCI functions by address, as in sriov-network-device-plugin.
     Sriov,
 }
 
-/// Devices that go to a container together, and to many containers at the same time. A device may be in several pools.
+/// Devices that a container gets together, and that many containers share. A device may be in several pools.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RdmaPool {
     /// Full resource name.
     pub name: String,
-    /// Number of containers that may have the pool.
+    /// Number of containers that may share the pool.
     pub rdma_hca_max: u32,
     /// The devices of the pool.
     pub selectors: RdmaSelectors,
 }
 
-/// Conditions for a device: one value of each list that is not empty.
+/// Conditions for a device: it must match one value of each non-empty list.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RdmaSelectors {
@@ -174,7 +174,8 @@ pub struct RdmaSelectors {
     pub link_types: Vec<String>,
 }
 
-/// The nodes of a device; those of a pool may be recreated, and a PCI function is named in variables.
+/// The nodes of a device. In mode `shared`, containers may also create the nodes; in mode `sriov`, variables name the
+/// PCI function.
 fn container_edits(device: &Device, mode: RdmaMode, way: Way, resource_name: &str) -> Edits {
     let edits = match mode {
         RdmaMode::Device => Edits::of_nodes(&device.paths, "rw"),
@@ -184,7 +185,7 @@ fn container_edits(device: &Device, mode: RdmaMode, way: Way, resource_name: &st
     edits.given(way, || cdi_name(device))
 }
 
-/// `PCIDEVICE_INTEL_COM_MLNX=0000:3b:00.1`, and a second variable `…_INFO` with the function's nodes and RDMA device.
+/// Two variables: `PCIDEVICE_INTEL_COM_MLNX=0000:3b:00.1`, and `…_INFO` with the function's nodes and RDMA device.
 fn variables(device: &Device, resource_name: &str) -> BTreeMap<String, String> {
     let name = format!("PCIDEVICE_{}", resource_name.replace(['.', '/'], "_").to_uppercase());
     let nodes = device.paths.iter().map(|path| (kind(&path.path).to_owned(), path.path.clone()));
@@ -194,7 +195,7 @@ fn variables(device: &Device, resource_name: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(format!("{name}_INFO"), information.to_string()), (name, device.id.clone())])
 }
 
-/// `uverbs` of `/dev/infiniband/uverbs0`.
+/// The kind of a node: `uverbs` for `/dev/infiniband/uverbs0`.
 fn kind(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.trim_end_matches(|letter: char| letter.is_ascii_digit())

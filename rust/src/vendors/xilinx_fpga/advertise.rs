@@ -1,5 +1,5 @@
-//! The devices of the facts, one each under the name of its shell, as the vendor's own plugin forms it; and U30 cards,
-//! whose devices share a serial number and go to one container together.
+//! Turns facts into devices: each is named after its shell, as in Xilinx's own plugin. The devices of a U30 card share
+//! a serial number and go to one container together.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::host::attribute::Attribute;
 use crate::order::natural;
 
-/// A device, and its card if it is one of several there.
+/// A device, with the serial number of its card if the card is a U30.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Advertised {
     pub(super) device: Arc<Device>,
@@ -28,7 +28,7 @@ impl Advertised {
         self.problems.is_empty() && self.device.findings.is_empty()
     }
 
-    /// Whether the card still has the shell that it had: a card may be flashed while its kernel objects stay.
+    /// Whether the card still has the same shell: a card may be flashed while its kernel objects stay.
     pub(super) fn has_its_shell(&self, host: &Host) -> bool {
         ["vbnv", "timestamp"].into_iter().filter_map(|name| self.device.attributes.get(name)).all(|known| {
             let read = Attribute::read(host.absolute(Path::new(&known.source)));
@@ -37,7 +37,7 @@ impl Advertised {
     }
 }
 
-/// The device of these facts.
+/// Turns these facts into a device.
 pub(super) fn advertise(host: &Host, mut facts: Facts, convention: U30NameConvention) -> Advertised {
     let mut problems = std::mem::take(&mut facts.problems);
     let mut device = Device {
@@ -64,7 +64,7 @@ pub(super) fn advertise(host: &Host, mut facts: Facts, convention: U30NameConven
     Advertised { u30_serial_number: u30_serial_number(&facts), device: device.into(), problems }
 }
 
-/// Sets the resource name from the shell; there is no substitute.
+/// Sets the resource name from the shell; without a shell there is no name.
 fn entitle<'f>(
     host: &Host,
     device: &mut Device,
@@ -127,14 +127,14 @@ const U30_NAME: &str = "ama_u30";
 /// The longest name after the namespace that the kubelet accepts.
 const LONGEST: usize = 63;
 
-/// Whether a shell is that of a U30 card.
+/// Whether a shell belongs to a U30 card.
 fn is_u30(vbnv: &str) -> bool {
     vbnv.contains(U30_SHELL)
 }
 
-/// `amd.com/<VBNV>-<timestamp>`; `None` if the timestamp is needed and unknown.
+/// The resource name of a shell, `amd.com/<VBNV>-<timestamp>`; `None` if the timestamp is needed and unknown.
 ///
-/// A name that is too long for the kubelet is replaced by that of the card's type.
+/// If the name is too long for the kubelet, the name of the card's type is used instead.
 fn name_of_shell(vbnv: &str, timestamp: Option<&str>, convention: U30NameConvention) -> Option<String> {
     if is_u30(vbnv) && convention == U30NameConvention::CommonName {
         return Some(format!("{NAMESPACE}/{U30_NAME}"));
@@ -145,19 +145,19 @@ fn name_of_shell(vbnv: &str, timestamp: Option<&str>, convention: U30NameConvent
     Some(format!("{NAMESPACE}/{name}"))
 }
 
-/// `u200` in `xilinx_u200_xdma_201830_2`; the whole text if it has no such parts.
+/// The card's type: `u200` in `xilinx_u200_xdma_201830_2`; the whole text if it has no such parts.
 fn card_type(vbnv: &str) -> &str {
     vbnv.split('_').nth(1).unwrap_or(vbnv)
 }
 
-/// The text with characters that a resource name cannot have replaced.
+/// The text, in which each character that is illegal in a resource name is replaced.
 fn legal(name: &str) -> String {
     let legal =
         |character: char| if character.is_ascii_alphanumeric() || "-_.".contains(character) { character } else { '_' };
     name.chars().map(legal).collect()
 }
 
-/// The number in the name of a function's DMA node: domain, bus, device and function in one.
+/// The number in the name of a function's DMA node: it combines domain, bus, device and function.
 pub(super) fn instance_of(address: &str) -> Option<u64> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut parts = address.split([':', '.']);
@@ -166,7 +166,7 @@ pub(super) fn instance_of(address: &str) -> Option<u64> {
     Some(domain * 65536 + bus * 256 + device * 8 + function)
 }
 
-/// Adds one device for each U30 card, with the id of its first device, and every other device as it is.
+/// Adds one device for each U30 card, with the id of its first device, and adds every other device unchanged.
 pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
     advertised.sort_by(|left, right| natural(&left.device.id, &right.device.id));
     let mut cards: BTreeMap<String, Vec<Arc<Device>>> = BTreeMap::new();
@@ -179,7 +179,7 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
     let unseen = found.unseen.first().map(|unseen| unseen.finding.clone());
     for devices in cards.into_values() {
         match (&unseen, &devices[..]) {
-            // The rest of this card may be among the cards that could not be examined: half a card is not offered.
+            // The rest of this card may be among the cards that could not be examined; half a card is not offered.
             (Some(finding), [alone]) => {
                 let (card, finding) = (Some(alone.card.clone()), finding.clone());
                 found.unseen.push(NotExamined { vendor: VENDOR, card, finding });

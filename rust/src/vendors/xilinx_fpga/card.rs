@@ -18,14 +18,14 @@ const MAKERS: [u16; 4] = [0x10ee, 0x13fe, 0x1d0f, 0x3475];
 pub(super) struct Facts {
     pub(super) place: Place,
     pub(super) function: pci::Function,
-    /// Address of the management function.
+    /// The management function.
     pub(super) management: Option<Place>,
     pub(super) shell: Result<Shell, NoShell>,
     pub(super) serial_number: Option<Attribute>,
     pub(super) logic_uuids: Option<Attribute>,
     /// Nodes in the order in which containers get them.
     pub(super) nodes: Vec<CardNode>,
-    /// Whether it has the node that every container needs.
+    /// Whether the card has the node that every container needs.
     pub(super) has_user_node: bool,
     pub(super) problems: Vec<Problem>,
 }
@@ -41,17 +41,17 @@ pub(super) struct Shell {
 /// The reason for an unknown shell.
 #[derive(Debug)]
 pub(super) enum NoShell {
-    /// Missing or empty, as while the card is flashed or reset.
+    /// The shell is missing or empty, for example while the card is flashed or reset.
     Absent(PathBuf),
     Unreadable(AttributeError),
 }
 
-/// The reason why a pair is no device.
+/// The reason why a pair is not a device.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NoCard {
-    /// It has a management function alone.
+    /// The pair has only a management function.
     NeverFlashed(Problem),
-    /// The file with its maker's PCI id cannot be used.
+    /// The file with the maker's PCI id is unusable.
     OfUnknownMaker(Problem),
 }
 
@@ -68,7 +68,7 @@ impl Facts {
     /// Reads a pair; `None` for functions of another maker.
     ///
     /// # Errors
-    /// When the pair has no user function, or when its maker is unknown.
+    /// If the pair has no user function, or its maker is unknown.
     pub(super) fn read(host: &Host, pair: &Pair) -> Result<Option<Self>, NoCard> {
         let management = pair.management.clone();
         let Some(user) = &pair.user else { return never_flashed(host, management) };
@@ -100,7 +100,7 @@ impl Facts {
 }
 
 impl Shell {
-    /// Reads `rom.u.<N>`. A file named just `rom` is the expansion ROM of PCI.
+    /// Reads `rom.u.<N>`. A file with the plain name `rom` is the expansion ROM of PCI.
     fn read(user: &Place, names: &[String]) -> Result<Self, NoShell> {
         let directory = names.iter().find(|name| name.starts_with("rom") && *name != "rom");
         let Some(directory) = directory.map(|name| user.path.join(name)) else {
@@ -119,7 +119,7 @@ fn described(path: PathBuf) -> Result<Attribute, NoShell> {
     }
 }
 
-/// Whether a function with the marks of XRT is of one of [`MAKERS`]; false also if it has just been removed.
+/// Whether a function with the marks of XRT is made by one of [`MAKERS`]; also false if it has just been removed.
 fn is_of_a_maker(host: &Host, place: &Place, function: &pci::Function) -> Result<bool, NoCard> {
     if let Some(((maker, _), _)) = &function.id {
         return Ok(MAKERS.contains(maker));
@@ -141,7 +141,7 @@ fn never_flashed(host: &Host, management: Option<Place>) -> Result<Option<Facts>
     Err(NoCard::NeverFlashed(Problem::new(VENDOR, host.own_path(place.path), error).of(place.address)))
 }
 
-/// `<function>/drm/renderD128`.
+/// The node of the user function, from `<function>/drm/renderD128`.
 fn user_node(user: &Place) -> Option<CardNode> {
     let directory = Directory::open(user.path.join("drm")).ok()?;
     let name = directory.names().ok()?.into_iter().find(|name| is_numbered(name, "renderD"))?;
@@ -149,7 +149,7 @@ fn user_node(user: &Place) -> Option<CardNode> {
     Some(CardNode { name: format!("dri/{name}"), number })
 }
 
-/// The management function's node, named by the number that its driver assigned.
+/// The management function's node. Its name contains the number that the driver assigned.
 fn management_node(management: &Place) -> Result<CardNode, AttributeError> {
     let instance = Attribute::read(management.path.join("instance"))?.decimal()?;
     Ok(CardNode { name: format!("xclmgmt{instance}"), number: None })

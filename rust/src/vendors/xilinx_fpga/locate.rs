@@ -1,12 +1,13 @@
-//! The cards of a host: PCI functions with the marks of XRT's drivers, in pairs. Looks for names alone and touches no
-//! hardware.
+//! Finds the cards of a host: PCI functions with the marks of XRT's drivers, in pairs. Looks only at names and touches
+//! no hardware.
 //!
 //! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual
-//! machines, a management function. The releases number them differently, so that the function's number does not tell
-//! which is which.
+//! machines, a management function. Releases number them differently, so the function's number does not tell which is
+//! which.
 //!
-//! A card that lost its user function is being flashed or reset, or has lost its driver. While a shell is written into
-//! it, and until the host rescans PCI, it shows the management function alone, or a function with another device id.
+//! A card that lost its user function is being flashed or reset, or has lost its driver. While a shell is being
+//! written, and until the host rescans PCI, the card shows only the management function, or a function with another
+//! device id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,13 +31,13 @@ const DRIVERS: [&str; 2] = ["xocl", "xclmgmt"];
 /// The PCI functions of a host.
 #[derive(Debug, Default)]
 pub(super) struct Cards {
-    /// Pairs of any maker.
+    /// The pairs, of any maker.
     pub(super) pairs: Vec<Arc<Pair>>,
-    /// All PCI functions of any device: full addresses, by address without the function.
+    /// The full addresses of all PCI functions of any device, by address without the function.
     slots: BTreeMap<String, Vec<String>>,
 }
 
-/// The functions of one device of a card: those with equal domain, bus and device number.
+/// The functions of one device of a card, with equal domain, bus and device number.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pair {
     pub(super) user: Option<Place>,
@@ -57,18 +58,18 @@ impl Located for Pair {
 }
 
 impl Pair {
-    /// The unit that is examined as one: the function that containers get, else the management function.
+    /// The unit that is examined as one: the function that containers get; if there is none, the management function.
     pub(super) fn place(&self) -> Option<&Place> {
         self.user.as_ref().or(self.management.as_ref())
     }
 }
 
-/// `/sys/bus/pci/devices`.
+/// The directory `/sys/bus/pci/devices`.
 fn bus_directory(host: &Host) -> PathBuf {
     host.sys("bus/pci/devices")
 }
 
-/// An address without its function.
+/// The address without the function number.
 fn slot_of(address: &str) -> &str {
     address.split('.').next().unwrap_or_default()
 }
@@ -78,7 +79,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
     let bus = bus_directory(host);
     match marked(host, &bus) {
         Ok(cards) => Some(cards),
-        // There is no PCI.
+        // The host has no PCI.
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Some(Cards::default()),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
@@ -96,7 +97,7 @@ fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     for address in directory.names_of_links()?.into_iter().filter(|name| pci::is_address(name)) {
         let card = slot_of(&address).to_owned();
         slots.entry(card.clone()).or_default().push(address.clone());
-        // Marks are made by XRT's drivers.
+        // Only XRT's drivers make the marks.
         if functions.as_ref().is_some_and(|functions| functions.is_of_others(&address, &DRIVERS)) {
             continue;
         }
@@ -124,14 +125,14 @@ fn behind_entry(host: &Host, bus: &Directory, address: &str) -> PathBuf {
     }
 }
 
-/// User functions by address, each with the PCI vendor id of its card's maker, if that was readable.
+/// User functions by address, with the PCI vendor id of the card's maker, if it was readable.
 pub(super) type KnownFunctions = BTreeMap<String, Option<u64>>;
 
 const WHY: &str = "the card is on the bus without its user function: it is being flashed or reset, or its driver xocl has let go of it";
 
-/// The user functions of earlier scans that are missing now, and those that cards with only a management function may
-/// have: devices known from earlier scanners tell which of them existed. A function in a lost card's slot is that card
-/// as long as its maker is the same: the device id changes with the shell.
+/// The user functions that are missing now. These are functions of earlier scans, and functions that cards with only a
+/// management function may have; the devices of earlier scanners tell which of the latter existed. A function in a lost
+/// card's slot counts as that card if it has the same maker: the device id changes with the shell.
 pub(super) fn lost_cards(host: &Host, cards: &Cards, known: &mut KnownFunctions) -> Vec<NotExamined> {
     let bus = bus_directory(host);
     let there: BTreeSet<&str> =

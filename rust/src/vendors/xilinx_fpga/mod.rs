@@ -28,10 +28,10 @@ use crate::order::natural;
 use advertise::{Advertised, advertise};
 use card::{Facts, NoCard};
 
-/// The word in `vendor` of JSON, metrics and problems.
+/// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "xilinx-fpga";
 
-/// The answer of a card: `None` if it is another maker's.
+/// The answer for a card; `None` if the card is made by another maker.
 type Answer = Result<Option<Advertised>, NoCard>;
 type Cache = CardCache<Arc<locate::Cards>, locate::Pair, Answer>;
 
@@ -107,7 +107,7 @@ impl Vendor for XilinxFpga {
             U30AllocUnit::Card => advertise::add_cards(advertised, &mut found),
             U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
         }
-        found.unseen.append(&mut guesses); // cards that may never have existed: no reason to leave half a card out
+        found.unseen.append(&mut guesses); // these cards may never have existed: no reason to leave half a card out
         transcoder::add(host, fence, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -138,7 +138,7 @@ pub struct XilinxFpgaOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum U30NameConvention {
-    /// `amd.com/ama_u30`, whatever the shell.
+    /// `amd.com/ama_u30`, independent of the shell.
     CommonName,
     /// The name of the shell, as for all other cards.
     ExactName,
@@ -148,8 +148,8 @@ pub enum U30NameConvention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum U30AllocUnit {
-    /// All devices of one serial number together.
+    /// All devices with the same serial number together.
     Card,
-    /// Each device by itself.
+    /// Each device on its own.
     Device,
 }

@@ -1,6 +1,7 @@
-//! Alveo MA35D media cards under the driver `ama_transcoder`: each transcoder is a device of the class misc.
+//! Alveo MA35D media cards under the driver `ama_transcoder`: each transcoder is a device of the class `misc`.
 //!
-//! Xilinx' plugin, `GetAMADevices`: <https://github.com/Xilinx/FPGA_as_a_Service/blob/master/k8s-device-plugin/fpga.go>
+//! See `GetAMADevices` in Xilinx's plugin:
+//! <https://github.com/Xilinx/FPGA_as_a_Service/blob/master/k8s-device-plugin/fpga.go>
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ pub(super) fn add(host: &Host, fence: &Fence, found: &mut Found) {
     }
 }
 
-/// One device, named by its place on the bus; a problem if it has no information about its board.
+/// One device, named after its place on the bus; also a problem if it has no information about its board.
 fn read(host: &Host, name: &str) -> Result<(Device, Option<Problem>), AttributeError> {
     let directory = host.sys("class/misc").join(name);
     let bus_id = Attribute::read(directory.join("bus_id"))?;
@@ -95,7 +96,7 @@ fn describe(host: &Host, device: &mut Device, information: &Attribute) {
     }
 }
 
-/// The text after `Key = `, in any case.
+/// The text after `Key = `; the case of the key is ignored.
 fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs
