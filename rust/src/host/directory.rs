@@ -1,6 +1,6 @@
 //! An open directory: lists its entries without a stat, reads attributes and links relative to itself.
 //!
-//! The methods of [`Directory`] record what they read (`read_log`); `entries`, `listing` and `open_directory` do not.
+//! The methods of [`Directory`] record what they read (`read_log`); `listing` and `open_directory` do not.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::attribute::{Attribute, AttributeError, Cause, noted};
@@ -71,9 +71,8 @@ impl Directory {
     /// # Errors
     /// The kernel's error, with the path.
     pub fn unsorted_names(&self) -> Result<Vec<String>, AttributeError> {
-        let mut names = Vec::new();
-        entries(&self.file, |name, _, _| names.push(name.to_owned())).map_err(|errno| self.failure(errno))?;
-        Ok(names)
+        let listing = listing(&self.file).map_err(|errno| self.failure(errno))?;
+        Ok(listing.into_iter().map(|(name, _)| name).collect())
     }
 
     /// [`Directory::names`] of a directory of links that are read next: a read log records the listing in place of each
@@ -177,29 +176,20 @@ pub fn normal(path: &Path) -> PathBuf {
 /// Buffer of getdents64: a directory with this much data is read in two calls.
 const BUFFER: usize = 16 * 1024;
 
-/// Calls `each` with name, inode number and kind of every entry except `.` and `..`, in the kernel's order.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn entries(open: impl AsFd, mut each: impl FnMut(&str, u64, FileType)) -> Result<(), Errno> {
-    let mut buffer = [MaybeUninit::uninit(); BUFFER];
-    let mut entries = RawDir::new(open, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        match entry.file_name().to_str() {
-            Ok("." | "..") | Err(_) => {}
-            Ok(name) => each(name, entry.ino(), entry.file_type()),
-        }
-    }
-    Ok(())
-}
-
 /// Names and inode numbers of all entries except `.` and `..`, in the kernel's order.
 pub(super) type Listing = Vec<(String, u64)>;
 
 pub(super) fn listing(open: impl AsFd) -> Result<Listing, Errno> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(open, &mut buffer);
     let mut listing = Listing::new();
-    entries(open, |name, inode, _| listing.push((name.to_owned(), inode)))?;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => listing.push((name.to_owned(), entry.ino())),
+        }
+    }
     Ok(listing)
 }
 

@@ -5,14 +5,10 @@
 //! directory    an open directory: entries, links
 //! resolve      links followed as the host follows them; the device node at a path
 //! read_log     what some work has read, and whether that still looks the same
-//! fingerprint  directories in memory, compared without a read that can hang
-//! mounts       which file systems answer from memory
 //! ```
 
 pub mod attribute;
 pub mod directory;
-pub mod fingerprint;
-pub mod mounts;
 pub mod read_log;
 pub mod resolve;
 

@@ -1,6 +1,5 @@
 //! Repeated scans of the whole host: all vendors, in parallel if one is slow, each isolated from the others.
 
-mod cached_scan;
 mod unserved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -12,13 +11,12 @@ use crate::bus::numa;
 use crate::bus::pci;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
-use crate::fence::{Fence, Outcome};
+use crate::fence::{FULL, Fence, Outcome};
 use crate::health::Poller;
 use crate::host::Host;
 use crate::host::attribute::refused_opens;
 use crate::settings::Settings;
 use crate::vendors::Vendor;
-use cached_scan::{Answer, Basis, CachedScan};
 use unserved::{Said, Unserved};
 
 /// Deadline of a vendor's scan, in probe deadlines: it waits for its cards, and for what they have in common.
@@ -66,7 +64,6 @@ pub struct Scanner {
     settings: Settings,
     fence: Arc<Fence>,
     vendors: Vec<Arc<dyn Vendor>>,
-    cached: CachedScan,
     unserved: Unserved,
     last: Option<Arc<Scan>>,
     /// The directories of the nodes that the last scan found.
@@ -85,7 +82,6 @@ impl Scanner {
             settings,
             fence,
             vendors,
-            cached: CachedScan::default(),
             unserved: Unserved::default(),
             last: None,
             node_directories: BTreeSet::new(),
@@ -99,9 +95,8 @@ impl Scanner {
         let mut vendors = settings.vendors.vendors(&settings.surroundings());
         for vendor in &mut vendors {
             let known = self.vendors.iter().find(|known| known.name() == vendor.name());
-            match known.filter(|_| settings.agree_on(&self.settings, vendor.name())) {
-                Some(known) => *vendor = Arc::clone(known),
-                None => self.cached.forget(vendor.name()),
+            if let Some(known) = known.filter(|_| settings.agree_on(&self.settings, vendor.name())) {
+                *vendor = Arc::clone(known);
             }
         }
         self.vendors = vendors;
@@ -113,16 +108,15 @@ impl Scanner {
         let start = Instant::now();
         let mut scan = Scan::default();
         let host = self.host.for_a_scan();
-        let answers = self.answers(&host, beat);
-        for (vendor, answer) in self.vendors.iter().zip(answers) {
+        for (vendor, found) in self.vendors.iter().zip(self.found(&host, beat)) {
             scan.vendors.push(vendor.name());
-            scan.changes_in_silence |= vendor.changes_in_silence() && !answer.devices.is_empty();
-            scan.devices.extend(answer.devices);
-            scan.platforms.extend(answer.platform.map(|platform| (vendor.name(), platform)));
-            scan.problems.extend(answer.problems);
-            scan.unseen.extend(answer.unseen);
-            scan.requests.extend(answer.requests);
-            scan.look_again |= answer.look_again;
+            scan.changes_in_silence |= vendor.changes_in_silence() && !found.devices.is_empty();
+            scan.devices.extend(found.devices);
+            scan.platforms.extend(found.platform.map(|platform| (vendor.name(), Arc::new(platform))));
+            scan.problems.extend(found.problems);
+            scan.unseen.extend(found.unseen);
+            scan.requests.extend(found.requests);
+            scan.look_again |= found.look_again;
         }
         let refused = refused_opens();
         let Said { driverless, notices } = self.unserved.look(&host, &scan);
@@ -213,40 +207,38 @@ impl Scanner {
         loud.filter_map(existing).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only; if files could not
-    /// be opened for lack of descriptors, which looks like absent hardware, nobody's answer counts. A vendor whose last
-    /// answer is still valid is not asked.
-    fn answers(&mut self, host: &Host, beat: &dyn Fn()) -> Vec<Answer> {
-        let seen = self.cached.look(host, &self.vendors);
-        let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Basis>)| {
-            self.cached.answer(vendor.name(), seen.as_ref()).cloned()
-        };
-        let cached: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
-        let asked = self.vendors.iter().zip(&cached).filter(|(_, answer)| answer.is_none());
+    /// The result of each vendor. A panic or a hanging directory costs only that vendor's result. If files could not be
+    /// opened for lack of descriptors, which looks like absent hardware, no vendor's result counts.
+    fn found(&self, host: &Host, beat: &dyn Fn()) -> Vec<Found> {
         let refused = refused_opens();
-        let mut outcomes = self.ask(host, asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
+        let (behind_fence, fence) = (host.clone(), Arc::clone(&self.fence));
+        let key = |vendor: &Arc<dyn Vendor>| format!("vendor {}", vendor.name());
+        let look = move |vendor: Arc<dyn Vendor>| vendor.scan(&behind_fence, &fence);
+        let outcomes = self.fence.each_within(self.fence.deadline() * PROBES, self.vendors.clone(), key, look, beat);
         let is_blind = refused_opens() != refused;
         if is_blind {
             self.forget();
         }
-        let mut answers = Vec::with_capacity(cached.len());
-        for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(cached) {
-            let name = vendor.name();
-            answers.push(answer.unwrap_or_else(|| {
-                let outcome = outcomes.next().unwrap_or(Outcome::NotStarted);
-                let answer = if is_blind { Answer::not_examined(name, NO_FILES) } else { Answer::of(name, outcome) };
-                self.cached.keep(name, seen, &answer);
-                answer
-            }));
-        }
-        answers
+        let found = |(vendor, outcome): (&Arc<dyn Vendor>, Outcome<Found>)| {
+            let error = match outcome {
+                _ if is_blind => NO_FILES.to_owned(),
+                Outcome::Done(found) => return found,
+                Outcome::Overdue => OVERDUE.to_owned(),
+                Outcome::NotStarted => FULL.to_owned(),
+                Outcome::Panicked(message) => format!("defect in the scan: {message}"),
+            };
+            not_examined(vendor.name(), error)
+        };
+        self.vendors.iter().zip(outcomes).map(found).collect()
     }
+}
 
-    fn ask(&self, host: &Host, vendors: Vec<Arc<dyn Vendor>>, beat: &dyn Fn()) -> Vec<Outcome<Found>> {
-        let (host, fence) = (host.clone(), Arc::clone(&self.fence));
-        let key = |vendor: &Arc<dyn Vendor>| format!("vendor {}", vendor.name());
-        let look = move |vendor: Arc<dyn Vendor>| vendor.scan(&host, &fence);
-        self.fence.each_within(self.fence.deadline() * PROBES, vendors, key, look, beat)
+/// The result of a vendor whose scan has failed: its devices stay as they were.
+fn not_examined(vendor: &'static str, error: String) -> Found {
+    Found {
+        problems: vec![Problem::new(vendor, "/", error)],
+        unseen: vec![NotExamined { vendor, card: None, finding: None }],
+        ..Found::default()
     }
 }
 

@@ -26,22 +26,72 @@ pub(super) trait Located: PartialEq {
 /// of it, `T` the answer of a look.
 #[derive(Debug)]
 pub(super) struct CardCache<L, C, T> {
-    located: Mutex<Known<Cached<L>>>,
-    cards: Mutex<HashMap<String, Examined<C, T>>>,
+    located: Answers<L>,
+    cards: Answers<(Arc<C>, T)>,
+}
+
+impl<L, C, T> Default for CardCache<L, C, T> {
+    fn default() -> Self {
+        Self { located: Answers::default(), cards: Answers::default() }
+    }
+}
+
+impl<L: Clone + PartialEq, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
+    /// The located cards, from the cache or from `locate`. `locate` also returns whether it could read everything.
+    pub(super) fn located(&self, host: &Host, locate: impl FnOnce() -> (L, bool)) -> L {
+        self.located.of(host, "", locate, |_, _| true)
+    }
+
+    /// The answer of a card, from the cache or from `look`. `look` also returns whether the answer may be kept.
+    /// `is_current` checks contents that change although sysfs does not show it.
+    pub(super) fn examined(
+        &self,
+        host: &Host,
+        card: &Arc<C>,
+        look: impl FnOnce(&C) -> (T, bool),
+        is_current: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let look_at_it = || {
+            let (answer, is_well) = look(card);
+            ((Arc::clone(card), answer), is_well)
+        };
+        let holds = |(of, answer): &(Arc<C>, T), reads: &ReadLog| {
+            (Arc::ptr_eq(of, card) || of == card) && (reads.covers_contents() || is_current(answer))
+        };
+        self.cards.of(host, card.key(), look_at_it, holds).1
+    }
+
+    /// Forgets all cards except these.
+    pub(super) fn forget_others<'c>(&self, cards: impl Iterator<Item = &'c C>)
+    where
+        C: 'c,
+    {
+        let present: BTreeSet<&str> = cards.map(Located::key).collect();
+        lock(&self.cards.by_key).retain(|key, _| present.contains(key.as_str()));
+    }
+
+    /// Drops everything, so that all cards are examined again.
+    pub(super) fn forget(&self) {
+        self.located.forget();
+        self.cards.forget();
+    }
+}
+
+/// The cached answers, by key.
+#[derive(Debug)]
+struct Answers<A> {
+    by_key: Mutex<HashMap<String, Known<A>>>,
     /// Number of `forget` calls: the result of a look that began before such a call, and maybe hung, is not cached
     /// after it.
     forgotten: AtomicU64,
 }
 
-/// State of the knowledge about a part of the host.
 #[derive(Debug)]
-enum Known<A> {
-    /// It was not examined yet.
-    Nothing,
-    /// It was examined once: from now on, looks at it are recorded.
-    Seen,
-    /// The answer of the last look.
-    Answer(Arc<A>),
+struct Known<A> {
+    /// The answer of the last look. An equal answer does not replace it, so that its devices stay the same objects.
+    last: A,
+    /// `None` if the last look was not recorded, or its answer may not be reused: the next look is recorded.
+    cached: Option<Arc<Cached<A>>>,
 }
 
 #[derive(Debug)]
@@ -51,129 +101,57 @@ struct Cached<A> {
     at: Instant,
 }
 
-/// A card that was examined once: from now on, looks at it are recorded.
-#[derive(Debug)]
-struct Examined<C, T> {
-    /// The answer of the last look. An equal answer does not replace it, so that its devices stay the same objects.
-    last: T,
-    /// Absent if the last look was not recorded, or may not be reused.
-    cached: Option<Arc<CachedCard<C, T>>>,
-}
-
-#[derive(Debug)]
-struct CachedCard<C, T> {
-    card: Arc<C>,
-    cached: Cached<T>,
-}
-
-impl<L, C, T> Default for CardCache<L, C, T> {
+impl<A> Default for Answers<A> {
     fn default() -> Self {
-        Self { located: Mutex::new(Known::Nothing), cards: Mutex::default(), forgotten: AtomicU64::new(0) }
+        Self { by_key: Mutex::default(), forgotten: AtomicU64::new(0) }
     }
 }
 
-impl<L: Clone, C: Located, T: Clone + PartialEq> CardCache<L, C, T> {
-    /// The located cards, from the cache or from `locate`. `locate` also returns whether it could read everything.
-    pub(super) fn located(&self, host: &Host, locate: impl FnOnce() -> (L, bool)) -> L {
-        let (known, is_first) = {
-            let located = lock(&self.located);
-            (located.answer(), located.is_nothing())
-        };
-        if let Some(known) = known.filter(|known| known.still_holds()) {
-            return known.answer.clone();
-        }
-        if is_first {
-            *lock(&self.located) = Known::Seen;
-            return locate().0;
-        }
-        let (at, forgotten) = (Instant::now(), self.forgotten());
-        let ((answer, is_well), reads) = recorded(host.has_kernel_sysfs(), locate);
-        let mut located = lock(&self.located);
-        let is_kept = is_well && reads.is_settled() && forgotten == self.forgotten();
-        *located =
-            if is_kept { Known::Answer(Cached { reads, answer: answer.clone(), at }.into()) } else { Known::Seen };
-        answer
-    }
-
-    /// The answer of a card, from the cache or from `look`. `look` also returns whether the answer may be kept.
-    /// `is_current` checks contents that change although sysfs does not show it.
-    pub(super) fn examined(
+impl<A: Clone + PartialEq> Answers<A> {
+    /// The cached answer if nothing that was read for it has changed and it `holds`; otherwise the answer of `look`, which
+    /// also returns whether it may be kept.
+    fn of(
         &self,
         host: &Host,
-        card: Arc<C>,
-        look: impl FnOnce(&C) -> (T, bool),
-        is_current: impl FnOnce(&T) -> bool,
-    ) -> T {
-        let Some(known) = lock(&self.cards).get(card.key()).map(|known| known.cached.clone()) else {
-            let last = look(&card).0;
-            lock(&self.cards).insert(card.key().to_owned(), Examined { last: last.clone(), cached: None });
+        key: &str,
+        look: impl FnOnce() -> (A, bool),
+        holds: impl FnOnce(&A, &ReadLog) -> bool,
+    ) -> A {
+        let Some(cached) = lock(&self.by_key).get(key).map(|known| known.cached.clone()) else {
+            let (last, _) = look();
+            lock(&self.by_key).insert(key.to_owned(), Known { last: last.clone(), cached: None });
             return last;
         };
-        let is_same = |known: &CachedCard<C, T>| Arc::ptr_eq(&known.card, &card) || known.card == card;
-        if let Some(known) = known.filter(|known| is_same(known) && known.cached.still_holds())
-            && (known.cached.reads.covers_contents() || is_current(&known.cached.answer))
-        {
-            return known.cached.answer.clone();
+        if let Some(cached) = cached.filter(|cached| cached.still_holds() && holds(&cached.answer, &cached.reads)) {
+            return cached.answer.clone();
         }
-        let (at, forgotten) = (Instant::now(), self.forgotten());
-        let ((answer, is_well), reads) = recorded(host.has_kernel_sysfs(), || look(&card));
-        let mut cards = lock(&self.cards);
-        let Some(known) = cards.get_mut(card.key()) else { return answer };
+        let (at, forgotten) = (Instant::now(), self.forgotten.load(Ordering::SeqCst));
+        let ((answer, is_well), reads) = recorded(host.has_kernel_sysfs(), look);
+        let mut by_key = lock(&self.by_key);
+        let Some(known) = by_key.get_mut(key) else { return answer };
         if known.last != answer {
             known.last = answer;
         }
         let answer = known.last.clone();
-        let is_kept = is_well && reads.is_settled() && forgotten == self.forgotten();
-        known.cached =
-            is_kept.then(|| Arc::new(CachedCard { card, cached: Cached { reads, answer: answer.clone(), at } }));
+        let is_kept = is_well && reads.is_settled() && forgotten == self.forgotten.load(Ordering::SeqCst);
+        known.cached = is_kept.then(|| Arc::new(Cached { reads, answer: answer.clone(), at }));
         answer
     }
 
-    /// Forgets all cards except these.
-    pub(super) fn forget_others<'c>(&self, cards: impl Iterator<Item = &'c C>)
-    where
-        C: 'c,
-    {
-        let present: BTreeSet<&str> = cards.map(Located::key).collect();
-        lock(&self.cards).retain(|key, _| present.contains(key.as_str()));
-    }
-
-    /// Drops everything, so that all cards are examined again.
-    pub(super) fn forget(&self) {
+    fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
-        lock(&self.located).drop_answer();
-        lock(&self.cards).values_mut().for_each(|card| card.cached = None);
+        lock(&self.by_key).values_mut().for_each(|known| known.cached = None);
     }
-
-    fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::SeqCst)
-    }
-}
-
-impl<A> Known<A> {
-    fn answer(&self) -> Option<Arc<A>> {
-        if let Self::Answer(answer) = self { Some(Arc::clone(answer)) } else { None }
-    }
-
-    fn is_nothing(&self) -> bool {
-        matches!(self, Self::Nothing)
-    }
-
-    fn drop_answer(&mut self) {
-        if !self.is_nothing() {
-            *self = Self::Seen;
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<A> Cached<A> {
     fn still_holds(&self) -> bool {
         self.at.elapsed() < LONGEST && self.reads.still_holds()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -227,7 +205,7 @@ mod tests {
                 self.times.set(before + 1);
                 (Attribute::read(self.root.path().join("dev")).unwrap().text().to_owned(), is_well)
             };
-            let text = self.cache.examined(&Host::new(self.root.path()), card(entry), look, |_| true);
+            let text = self.cache.examined(&Host::new(self.root.path()), &card(entry), look, |_| true);
             (text, self.times.get() > before)
         }
     }
@@ -257,6 +235,10 @@ mod tests {
         assert_eq!(looked.again("b", true), text("244:1", true), "the class directory has something else");
     }
 
+    fn is_kept<A>(answers: &Answers<A>) -> bool {
+        lock(&answers.by_key).values().any(|known| known.cached.is_some())
+    }
+
     #[test]
     fn what_was_looked_at_when_all_was_forgotten_is_not_remembered() {
         let looked = Looked::new();
@@ -272,9 +254,8 @@ mod tests {
                 happens(&looked.cache);
                 (String::new(), true)
             };
-            looked.cache.examined(&host, card("a"), look, |_| true);
-            let cards = lock(&looked.cache.cards);
-            (lock(&looked.cache.located).answer().is_some(), cards.values().any(|card| card.cached.is_some()))
+            looked.cache.examined(&host, &card("a"), look, |_| true);
+            (is_kept(&looked.cache.located), is_kept(&looked.cache.cards))
         };
         assert_eq!(during(|_| ()), (false, false), "the first look");
         assert_eq!(during(Cache::forget), (false, false), "as by an event, while a read hangs");
@@ -286,7 +267,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let host = Host::new(root.path());
         let cache: CardCache<(), Card, Arc<String>> = CardCache::default();
-        let look = |text: &str| cache.examined(&host, card("a"), |_| (Arc::new(text.to_owned()), true), |_| true);
+        let look = |text: &str| cache.examined(&host, &card("a"), |_| (Arc::new(text.to_owned()), true), |_| true);
         let first = look("x");
         assert!(Arc::ptr_eq(&first, &look("x")), "the one that is recorded");
         cache.forget();
@@ -308,8 +289,8 @@ mod tests {
         let looked = Looked::new();
         looked.again("a", true);
         looked.again("a", true);
-        let known = lock(&looked.cache.cards).remove("card").unwrap().cached.unwrap();
-        let cached = Arc::into_inner(known).unwrap().cached;
+        let cached = lock(&looked.cache.cards.by_key).remove("card").unwrap().cached.unwrap();
+        let cached = Arc::into_inner(cached).unwrap();
         assert!(cached.still_holds());
         assert!(!Cached { at: cached.at.checked_sub(LONGEST).unwrap(), ..cached }.still_holds());
     }

@@ -22,8 +22,6 @@ use crate::device::{Device, Found, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
-use crate::host::fingerprint::Fingerprint;
-use crate::host::mounts::Mounts;
 
 /// The reason for leaving a physical function out of the offers.
 const VIRTUAL_FUNCTIONS_INSTEAD: &str = "its virtual functions are offered instead";
@@ -40,14 +38,8 @@ pub trait Vendor: Send + Sync {
     /// Drops the results that it keeps from earlier scans: something has changed on the host.
     fn forget(&self) {}
 
-    /// The state that the scan's result depends on, as far as it can be seen without a read that can hang: while the
-    /// fingerprint stays the same, so does the result. `None` if only a scan can tell.
-    fn fingerprint(&self, _host: &Host, _mounts: &Mounts) -> Option<Fingerprint> {
-        None
-    }
-
-    /// The container edits for one of its devices, in the form for `way` and a resource name. A pure function of its
-    /// arguments and of the options: an earlier scanner may have found the device.
+    /// The container edits of one of its devices, for a way of handing it over and a resource name. A pure function of
+    /// its arguments and of the options: an earlier scanner may have found the device.
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         Edits::of_nodes(&device.paths, "rw").given(way, || edits::cdi_name(device))
     }

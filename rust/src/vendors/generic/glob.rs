@@ -4,13 +4,11 @@
 //! No crate has these rules: `**` is the same as `*`, `^` negates a class, a backslash makes the next character
 //! literal, and a pattern without any of these is a plain path, taken literally.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::Directory;
-use crate::host::fingerprint::{Fingerprint, Unknown};
-use crate::host::mounts::Mounts;
 use crate::host::resolve::{followed, followed_to_last};
 
 /// Matching paths, and errors on the way.
@@ -66,31 +64,6 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     }
     matches.paths.sort_unstable_by(|left, right| left.path.cmp(&right.path));
     Ok(matches)
-}
-
-/// Adds the matches of a pattern to the fingerprint; only for patterns with no wildcard before their last part.
-///
-/// # Errors
-/// When the pattern needs a full scan.
-pub(super) fn fingerprint(
-    host: &Host,
-    mounts: &Mounts,
-    question: usize,
-    pattern: &str,
-    fingerprint: &mut Fingerprint,
-) -> Result<(), Unknown> {
-    let (directory, last) = pattern.rsplit_once('/').ok_or(Unknown)?;
-    let is_plain = |path: &str| Path::new(path).components().all(|part| part != Component::ParentDir);
-    if has_meta(directory) || !is_plain(pattern) || matches!(last, "" | ".") {
-        return Err(Unknown);
-    }
-    let directory = host.absolute(if directory.is_empty() { "/" } else { directory });
-    if has_meta(last) {
-        let tokens = parse(last).map_err(|_| Unknown)?;
-        fingerprint.add_directory(question, mounts, &directory, |name| fits(&tokens, name))
-    } else {
-        fingerprint.add_entry(question, mounts, &directory, last)
-    }
 }
 
 impl Matches {

@@ -7,7 +7,7 @@ mod usb_groups;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -23,8 +23,6 @@ use crate::finding::Finding;
 use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
-use crate::host::fingerprint::Fingerprint;
-use crate::host::mounts::Mounts;
 use crate::order::natural;
 
 /// The value of `vendor` in JSON, metrics and problems.
@@ -45,8 +43,6 @@ struct Group {
     /// Resource and index: the unit that is examined as one.
     card: String,
     options: GenericGroup,
-    /// The devices of the last look, by path.
-    last: Mutex<paths::Known>,
 }
 
 /// The result of one look, which runs behind the fence.
@@ -119,18 +115,6 @@ impl Vendor for Generic {
         found
     }
 
-    fn fingerprint(&self, host: &Host, mounts: &Mounts) -> Option<Fingerprint> {
-        if self.groups.iter().any(|group| !group.options.usb.is_empty()) {
-            return None;
-        }
-        let mut fingerprint = Fingerprint::default();
-        let paths = self.groups.iter().flat_map(|group| &group.options.paths).enumerate();
-        for (question, options) in paths {
-            glob::fingerprint(host, mounts, question, &options.path, &mut fingerprint).ok()?;
-        }
-        Some(fingerprint)
-    }
-
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         let group = self.groups.iter().find(|group| group.card == device.card);
         let edits = group.map(|group| container_edits(device, &group.options)).unwrap_or_default();
@@ -148,7 +132,7 @@ impl Vendor for Generic {
 impl Group {
     fn new(resource_name: &str, index: usize, options: GenericGroup) -> Self {
         let card = format!("{resource_name} group {index}");
-        Self { resource_name: resource_name.to_owned(), index, card, options, last: Mutex::default() }
+        Self { resource_name: resource_name.to_owned(), index, card, options }
     }
 
     /// The part of a device that depends only on its group and the host paths of its members, in order.

@@ -1,8 +1,7 @@
 //! Groups with members by path: one device for each set of matches, with as many shares as the group's count.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -30,9 +29,6 @@ struct Match {
     near: Option<NumaNode>,
 }
 
-/// The devices of a look, by the paths of their members: an unchanged device stays the same object.
-pub(super) type Known = HashMap<String, Arc<Device>>;
-
 /// Adds the devices of a group.
 pub(super) fn add(host: &Host, group: &Group, seen: &mut Seen) {
     let mut members = Vec::new();
@@ -48,34 +44,12 @@ pub(super) fn add(host: &Host, group: &Group, seen: &mut Seen) {
     }
     let sets = sets(members.iter().map(|member| (member.matches.len(), member.options.limit)));
     let sets = if group.options.count > 0 { sets } else { 0 };
-    let mut last = std::mem::take(&mut *lock(&group.last));
-    let mut known = Known::with_capacity(sets.min(last.len()));
-    for set in 0..sets {
+    let device_of = |set: usize| {
         let chosen: Vec<_> =
             members.iter().map(|member| (member.options, &member.matches[set % member.matches.len()])).collect();
-        let paths = chosen.iter().map(|(_, found)| found.path.as_str()).collect::<Vec<_>>().join(",");
-        let same = last.remove(&paths).filter(|device| is_of(host, device, &chosen));
-        let device = same.unwrap_or_else(|| Arc::new(device(host, group, &chosen)));
-        seen.devices.push(Arc::clone(&device));
-        known.insert(paths, device);
-    }
-    *lock(&group.last) = known;
-}
-
-fn lock(last: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    last.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether the device still consists of these members, unchanged.
-fn is_of(host: &Host, device: &Device, chosen: &[(&GenericPath, &Match)]) -> bool {
-    let is_same = |path: &HostPath, (options, found): (&GenericPath, &Match)| {
-        path.path == found.path && path.role == options.path && path.is_node == found.is_node
+        device(host, group, &chosen)
     };
-    let mut near = Device::default();
-    place(host, &mut near, chosen.iter().filter_map(|(_, found)| found.near.as_ref()));
-    device.paths.len() == chosen.len()
-        && device.paths.iter().zip(chosen).all(|(path, &chosen)| is_same(path, chosen))
-        && (&device.numa_nodes, &device.numa_source) == (&near.numa_nodes, &near.numa_source)
+    seen.devices.extend((0..sets).map(device_of).map(Arc::new));
 }
 
 /// The directory in which matches are created and removed: the last directory before the first wildcard.

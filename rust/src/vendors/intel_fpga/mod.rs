@@ -75,7 +75,7 @@ impl Vendor for IntelFpga {
             };
             let is_current =
                 |(devices, _): &(Vec<Arc<Device>>, _)| devices.iter().all(|device| has_loaded(&behind_fence, device));
-            cache.examined(&behind_fence, card, look, is_current)
+            cache.examined(&behind_fence, &card, look, is_current)
         };
         for (devices, problems) in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(devices);

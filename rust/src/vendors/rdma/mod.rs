@@ -99,7 +99,7 @@ impl Rdma {
         let (behind_fence, cache) = (host.clone(), Arc::clone(&self.cache));
         let work = move |hca: Arc<Hca>| {
             let look = |_: &Hca| (Arc::new(Facts::read(&behind_fence, Arc::clone(&hca))), true);
-            cache.examined(&behind_fence, Arc::clone(&hca), look, |facts| facts.is_current())
+            cache.examined(&behind_fence, &hca, look, |facts| facts.is_current())
         };
         let mut cards = per_card(VENDOR, found, fence, cards, work);
         cards.retain(|facts| {

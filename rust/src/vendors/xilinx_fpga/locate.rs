@@ -29,7 +29,7 @@ use crate::vendors::card_cache::Located;
 const DRIVERS: [&str; 2] = ["xocl", "xclmgmt"];
 
 /// The PCI functions of a host.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Cards {
     /// The pairs, of any maker.
     pub(super) pairs: Vec<Arc<Pair>>,

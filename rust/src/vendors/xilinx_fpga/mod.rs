@@ -86,7 +86,7 @@ impl Vendor for XilinxFpga {
             let is_current = |answer: &Answer| {
                 answer.as_ref().is_ok_and(|one| one.as_ref().is_some_and(|one| one.has_its_shell(&behind_fence)))
             };
-            cache.examined(&behind_fence, pair, look, is_current)
+            cache.examined(&behind_fence, &pair, look, is_current)
         };
         let mut advertised = Vec::new();
         for answer in per_card(VENDOR, &mut found, fence, cards, work) {
