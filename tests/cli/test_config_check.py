@@ -143,7 +143,7 @@ def test_a_bad_value_is_an_error_also_where_a_variable_overrules_it(tmp_path):
 
     assert bad.code == 2
     assert " — listen: " in bad.stderr
-    assert (good.code, good.stderr) == (0, f"devherd: {path}: listen: overruled here by DEVHERD_LISTEN\n")
+    assert (good.code, good.stderr) == (0, f"devherd: {path}: listen: overridden by DEVHERD_LISTEN\n")
 
 
 def test_a_configuration_is_taken_from_standard_input(tmp_path):

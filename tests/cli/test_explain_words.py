@@ -134,7 +134,7 @@ def test_a_word_that_is_nothing_is_wrong_use_with_a_suggestion(run_dir):
     outcome = explain(run_dir, "nvidia.com/gpus")
 
     assert outcome.code == 2
-    assert "nothing here is called `nvidia.com/gpus`" in outcome.error_line
+    assert "`nvidia.com/gpus` not found" in outcome.error_line
     assert "did you mean `nvidia.com/gpu`?" in outcome.error_line
     assert "takes two words at most" in explain(run_dir, "a", "b", "c").error_line
 

@@ -58,7 +58,7 @@ HOST = {
         ({"user": 1000}, [("warning", "runs as user 1000: `devherd run` needs root")]),
         ({"kernel": "5.4.0-1"}, [("problem", "Linux 5.4.0-1 is older than 5.6")]),
         ({"kernel": "5.15.0"}, []),
-        ({"sandbox_lacks": ("files",)}, [("warning", "children are not confined in all: Landlock lacks files")]),
+        ({"sandbox_lacks": ("files",)}, [("warning", "children are not fully confined: Landlock lacks files")]),
         ({"now": 86_400.0}, [("problem", "the clock shows 1970-01-02")]),
         ({"is_synchronised": False}, [("warning", "the clock is not synchronised")]),
         ({"is_synchronised": None}, []),

@@ -73,7 +73,7 @@ def test_a_log_directory_that_goes_is_survived(instance):
     logs.rename(logs.with_name("old"))
     os.kill(pid, signal.SIGKILL)
     instance.running(RESOURCE, other_than=pid)
-    until(lambda: "no log file, its lines are only on stderr" in instance.stderr(), "the warning")
+    until(lambda: "logging to stderr only" in instance.stderr(), "the warning")
     until(lambda: instance.stderr().count(f"{RESOURCE} says hello") == 2, "the greeting of the second")
 
 

@@ -100,7 +100,7 @@ async def test_a_resource_and_a_pod_say_why_there_is_no_device_and_nothing_says_
     assert "  held by: default/greedy (main)" in worst
     assert unknown_code == other_code == 2
     assert "no pod of this node is called `default/later`" in unknown["error"]
-    assert "nothing here is called `nvidia.com/mig-1g.10gb`" in other["error"]
+    assert "`nvidia.com/mig-1g.10gb` not found" in other["error"]
 
 
 @pytest.mark.on("nvidia-8", QUICK)

@@ -73,7 +73,7 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     tables.show(console, tables.scan_table(report.offers, report.problems, report.duration_seconds, report.notices))
     sys.stdout.flush()
     for key, origin in overruled.items():
-        print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
+        print(f"devherd: {config.source}: {key}: overridden by {origin}", file=sys.stderr)
     doubts = [*warnings_of(config), *_of_files(config)]
     warnings = [placed(config, warning) for warning in doubts] + report.config_warnings
     for warning in warnings:

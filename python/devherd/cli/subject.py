@@ -180,4 +180,4 @@ def unknown_word(known: Known, word: str) -> UsageError:
     close = difflib.get_close_matches(word, words, n=1)
     cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`; a pod is NAMESPACE/NAME"
     kinds = "resource, device, PCI address, slot, serial number or path"
-    return UsageError(f"nothing here is called `{word}`", f"it is no {kinds} of this node", cure)
+    return UsageError(f"`{word}` not found", f"no {kinds} of this node has that name", cure)

@@ -66,7 +66,7 @@ def judge(found: Environment) -> Iterator[Line]:
     if found.sandbox_lacks:
         lacking = ", ".join(found.sandbox_lacks)
         cure = "start the kernel with `lsm=landlock,…`, or use a newer one; devherd works without"
-        yield warning(TOPIC, f"children are not confined in all: Landlock lacks {lacking}", cure)
+        yield warning(TOPIC, f"children are not fully confined: Landlock lacks {lacking}", cure)
     else:
         yield ok(TOPIC, "Landlock confines the children")
     yield _of_the_clock(found)

@@ -108,9 +108,7 @@ class Exporter:
             all(map(self._child.may_read, config.web.directories()))
             and all(map(self._child.may_serve_in, settings.listen_directories))
         ):
-            log.info(
-                "certificates or a socket are elsewhere by now: starting again, in a sandbox with these directories"
-            )
+            log.info("the certificates or a socket have moved: starting again, in a sandbox with the new directories")
             self._renew()
             return
         self._application.configure(config.exporter)

@@ -43,7 +43,8 @@ class SpoolWatch:
         try:
             self._watch = _native.DirectoryWatch()
         except OSError as error:
-            log.warning("the spool is polled, not watched: %s; raise fs.inotify.max_user_instances", error)
+            text = "no inotify: %s; the run directory is polled each second; raise fs.inotify.max_user_instances"
+            log.warning(text, error)
 
     def fileno(self) -> int | None:
         """The descriptor to poll; None without inotify."""

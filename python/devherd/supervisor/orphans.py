@@ -54,7 +54,7 @@ class Orphans:
                     os.kill(child, signal.SIGKILL)  # a child's id is not given to another process before it is reaped
         for source, number in found.items():
             if number:
-                log.warning("ended %d left behind by programs of process %d", number, source)
+                log.warning("ended %d processes that programs of process %d had left behind", number, source)
             self._left[source] = _EMPTY_SWEEPS if number else self._left[source] - 1
         self._left = {source: left for source, left in self._left.items() if left}
 

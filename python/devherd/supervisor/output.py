@@ -61,7 +61,7 @@ class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl
     def handleError(self) -> None:  # noqa: N802 - supervisord's name
         """Warn once that lines are lost; called in an `except` clause."""
         if not self._complained:
-            log.warning("cannot write %s, its lines are only on stderr", self.baseFilename, exc_info=False)
+            log.warning("cannot write %s; logging to stderr only", self.baseFilename, exc_info=False)
         self._complained = True
 
 
@@ -81,7 +81,7 @@ class Output(POutputDispatcher):
         try:
             file = LogFile(config.stdout_logfile, "ab", config.stdout_logfile_maxbytes, config.stdout_logfile_backups)
         except OSError as error:
-            log.warning("no log file, its lines are only on stderr: %s", error)
+            log.warning("cannot write the log file: %s; logging to stderr only", error)
         else:
             self.normallog.addHandler(file)
 

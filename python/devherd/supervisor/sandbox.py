@@ -122,7 +122,7 @@ def log_missing() -> None:
     """Log once, in the supervisor, what its kernel cannot enforce."""
     missing = _native.sandbox_missing()
     if missing:
-        log.warning("children are not confined in all: the kernel lacks Landlock for %s", ", ".join(missing))
+        log.warning("children are not fully confined: the kernel lacks Landlock for %s", ", ".join(missing))
 
 
 def make_directories(access: Access) -> None:
