@@ -1,7 +1,6 @@
 """One herd under fault: a testbed that knows when it has healed, and whether anything is lost or left behind."""
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
@@ -42,7 +41,6 @@ LEFT_IN_THE_RUN_DIRECTORY = {
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01
-_TWO_POLLS_SECONDS = 0.2
 _SPARE_DESCRIPTORS = 3  # a connection or a file that is open just now
 
 
@@ -98,17 +96,7 @@ class Trial(Testbed):
         for resource, count, pod in HELD:
             await self.kubelet.allocate(resource, count, pod=pod)
         await self.child("exporter")
-        await self._until_polled()
         self._descriptors = {pid: descriptors(pid) for pid in self.pids().values()}
-
-    async def _until_polled(self) -> None:
-        """The scanner keeps open what it polls, from its first poll on: late on a busy machine."""
-        open_before, open_now = 0, -1
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while open_now != open_before or not open_now:
-            demand(time.monotonic() < deadline, f"the scanner has {open_now} files of the node open")
-            await asyncio.sleep(_TWO_POLLS_SECONDS)
-            open_before, open_now = open_now, files_open_below(self.inside.host_root / "sys", self.pid("scanner"))
 
     async def before(self) -> None:
         """Remember how things are, and let a random time pass."""
@@ -305,16 +293,6 @@ def descriptors(pid: int) -> int:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return 0
-
-
-def files_open_below(directory: Path, pid: int) -> int:
-    """How many of a process's descriptors are files of a directory."""
-    count = 0
-    with contextlib.suppress(OSError):
-        for each in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                count += each.readlink().is_relative_to(directory)
-    return count
 
 
 def processes_of(directory: Path) -> list[int]:
