@@ -196,6 +196,12 @@ def test_a_terminal_without_the_characters_gets_others(tmp_path):
 
     outcome = devherd("scan", "--explain", "--config", config, environment={"PYTHONIOENCODING": "latin-1"})
 
+    explained, _, heads, device, *_ = outcome.stdout.splitlines()
+    assert explained == "simulated gpu-0 ? example.com/gpu, by simulated's default name"
+    assert (heads.split()[:3], device.split()) == (
+        ["RESOURCE", "DEVICE", "HEALTH"],
+        ["example.com/gpu", "gpu-0", "Healthy"],
+    )
     assert (outcome.code, outcome.stderr) == (0, "")
 
 
