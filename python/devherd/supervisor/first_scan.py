@@ -124,16 +124,17 @@ def _scan(load: Load, programs: "Programs", answers: BinaryIO, order: int) -> in
     if code:
         return code
     try:
-        _answer(answers, read + b"\n")
-        config = from_json(read)
-        settings = config.settings()
-        fork.introduce(NAME, settings, TITLE)
-        work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
-        while given := os.read(order, 1):
-            work[given](config)
-            if given == _GO:
-                break
-            _answer(answers, _REHEARSED)
+        with answers:
+            _answer(answers, read + b"\n")
+            config = from_json(read)
+            settings = config.settings()
+            fork.introduce(NAME, settings, TITLE)
+            work = {_GO: programs.first_scan, _REHEARSE: programs.rehearse}
+            while given := os.read(order, 1):
+                work[given](config)
+                if given == _GO:
+                    break
+                _answer(answers, _REHEARSED)
     except BrokenPipeError:
         pass  # the supervisor ended during its start: the result is not needed
     return 0
