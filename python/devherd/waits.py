@@ -9,6 +9,8 @@ class Waits:
 
     silence: float = 10.0
     """The supervisor replaces a child whose heartbeat is older; the exporter reports a supervisor with an older one."""
+    round: float = 1.0
+    """Between two rounds of process `kubernetes` and of listeners, each with a heartbeat, if nothing wakes them."""
     tick: float = 1.0
     """Between two periodic checks of the supervisor while something happens; otherwise it is LOOK_PERIOD_SECONDS."""
     lively: float = 10.0
@@ -35,8 +37,10 @@ class Waits:
     """After NVML has refused a GPU once: another look decides."""
     monitor_look: float = 30.0
     """Between two calls of a vendor's monitor."""
-    kubernetes: float = 1.0
-    """Between two rounds of process `kubernetes`; a change of the node makes the next round earlier."""
+    program_flood: float = 30.0
+    """An operator's program is ended if it prints lines faster than they are read for this time."""
+    program_steady: float = 60.0
+    """If an operator's program ends before this time, each restart is delayed more."""
     node_silence: float = 75.0
     """A watch of the node is ended after this time without an event: the API server sends a bookmark each minute
     (`defaultBookmarkFrequency` of k8s.io/apiserver, pkg/storage/cacher/cacher.go)."""

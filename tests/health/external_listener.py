@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from devherd import spool
@@ -14,6 +15,7 @@ from devherd.proto import health_pb2
 
 PROCESS = Path(__file__).with_name("listener_process.py")
 PERIODIC = {"interval": 0.2, "timeout": 5.0}
+QUICK = {"round": 0.1}
 
 
 class Listener:
@@ -47,8 +49,8 @@ class Listener:
         (self.directory / "run/findings").mkdir(exist_ok=True)
         spool.update(requests / "external-check.json", json.dumps(defaults | parts).encode())
 
-    def start(self, *constants: str, log_format: str = "text") -> None:
-        arguments = [self.directory / "run", "external-check", log_format, *constants]
+    def start(self, log_format: str = "text", waits: Mapping[str, float] = QUICK) -> None:
+        arguments = [self.directory / "run", "external-check", log_format, json.dumps(waits)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen([sys.executable, PROCESS, *arguments], stderr=log)
 
@@ -56,9 +58,10 @@ class Listener:
     def pid(self) -> int:
         return self._process.pid
 
-    def listen(self, *constants: str, log_format: str = "text", **parts) -> None:
+    def listen(self, *, log_format: str = "text", waits: Mapping[str, float] = QUICK, **parts) -> None:
+        """Order it, and start the process; `waits`: those of devherd/waits.py that are not as usual."""
         self.order(**parts)
-        self.start(*constants, log_format=log_format)
+        self.start(log_format, waits)
 
     def said(self) -> health_pb2.Findings:
         path = spool.path_of(self.directory / "run/findings", "external-check")

@@ -127,7 +127,7 @@ def test_a_flood_without_end_costs_no_core(listener, flood):
 def test_a_program_that_floods_for_long_is_ended_and_started_later_each_time(listener):
     """Its lines say nothing new; the node's processors are there for others."""
     script = listener.program("""echo $$ >> "$DIR/starts"; exec yes '{"alive": true}'""")
-    listener.listen("FLOOD_SECONDS=1.5", command=[str(script)])
+    listener.listen(waits={"program_flood": 1.5}, command=[str(script)])
 
     said = listener.until(lambda said: "next start in 2 s" in said.failed)
 
@@ -150,7 +150,7 @@ def test_a_program_that_ends_after_a_line_is_started_later_each_time(listener):
 def test_a_program_that_has_run_for_long_is_started_at_once_again(listener):
     """Its earlier ends are forgotten."""
     script = listener.program("""echo $$ > "$DIR/own"; echo '{"alive": true}'; exec sleep 600""")
-    listener.listen("SETTLED_SECONDS=1.0", command=[str(script)])
+    listener.listen(waits={"program_steady": 1.0}, command=[str(script)])
     for _ in range(3):
         listener.until(lambda said: said.source and not said.failed)
         time.sleep(1.5)

@@ -90,7 +90,7 @@ class ApiServerClient:
                 if self._api:
                     self._api.close_if_idle()
                 self._child.beat()
-                rest(watch, self._settings.waits.kubernetes)
+                rest(watch, self._settings.waits.round)
         finally:
             self._forget_problems()
         return 0 if signals.is_to_end() else RENEW

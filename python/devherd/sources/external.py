@@ -22,6 +22,7 @@ from devherd.sources.program import (
 from devherd.sources.report import LONGEST_DETAIL, LONGEST_LINE, LineError, Report, plain
 from devherd.sources.request import Order, distrusted
 from devherd.spool import Identity, identity_of
+from devherd.waits import Waits
 
 MOST_FILE = 1 << 20
 UNENDING = "it cannot be ended: it sleeps in the kernel (state D)"
@@ -29,12 +30,8 @@ MOST_OUTPUT = 65_536
 _PROBLEM = 1
 log = logging.getLogger(__name__)
 MOST_LINES_A_SECOND = 1000
-FLOOD_SECONDS = 30.0
-"""A program is ended if it prints lines faster than they are read for this time."""
 GRACE_SECONDS = 0.5
 """Time from a program's end until this is reported as a failure: the scanner first reads its last findings."""
-SETTLED_SECONDS = 60.0
-"""If a program ends before this time, each restart is delayed more."""
 
 
 class ReadFile:
@@ -165,10 +162,11 @@ def _with(what: str, message: str) -> str:
 class LeftRunning:
     """A program that keeps running: ended if it is silent for too long, restarted if it has ended."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, waits: Waits) -> None:
         self.report = Report(_named(order.command))
         self.spoke_at = time.monotonic()
         self._order = order
+        self._flood_seconds, self._steady_seconds = waits.program_flood, waits.program_steady
         self._program: RunningProgram | None = None
         self._stderr = ProgramStderr()
         self._backoff = Backoff(1.0, 60.0)
@@ -229,13 +227,14 @@ class LeftRunning:
         now, status = time.monotonic(), program.exit_status()
         if not self._lines.left():
             self._below_limit_at = now
-        if now - self._started_at >= SETTLED_SECONDS:
+        if now - self._started_at >= self._steady_seconds:
             self._backoff.reset()
         max_age = self.report.max_age or self._order.max_age
         if status is not None:
             self._give_up(program, f"it ended, {how_it_ended(status)}", hint=_HINT if status == 0 else "")
-        elif now - self._below_limit_at >= FLOOD_SECONDS:
-            self._give_up(program, f"it printed more than {MOST_LINES_A_SECOND} lines a second for {FLOOD_SECONDS:g} s")
+        elif now - self._below_limit_at >= self._flood_seconds:
+            limit = f"{MOST_LINES_A_SECOND} lines a second for {self._flood_seconds:g} s"
+            self._give_up(program, f"it printed more than {limit}")
         elif now - self._heard_at > max_age:
             self._give_up(program, f"no {'valid line' if self._refused else 'report'} for {max_age:g} s")
 
@@ -247,7 +246,7 @@ class LeftRunning:
         self._program = None
         self._unread += program.rest() + b"\n"
         self._take(without_limit=True)
-        is_settled = time.monotonic() - self._started_at >= SETTLED_SECONDS
+        is_settled = time.monotonic() - self._started_at >= self._steady_seconds
         parts = [_with(why, self._own_failure or self._refused or self._stderr.last)]
         parts += [left_behind(names)] if names else []
         parts += [hint] if hint and not is_settled else []

@@ -10,13 +10,14 @@ from typing import Protocol
 
 from devherd import signals, spool
 from devherd.log import Once
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.process import RENEW, Child
 from devherd.proto import health_pb2
 from devherd.reasons.registry import AMD_KFD, MONITORS, temporary_directory
 from devherd.sources.external import LeftRunning, ReadFile, RunAtIntervals
 from devherd.sources.report import Report
 from devherd.sources.request import Order, order_in
 from devherd.spool import Identity, identity_of
+from devherd.waits import Waits
 
 
 class Way(Protocol):
@@ -75,13 +76,14 @@ class ReportListener:
 
     def run(self) -> int:
         """Run until asked to end, or until the request or the permitted paths change; returns the exit code."""
+        waits = self._child.settings.waits
         while (request := _content(self._request_file)) is None:
             if signals.is_to_end():
                 return 0
             self._child.beat()
-            signals.rest(BEAT_PERIOD_SECONDS)
+            signals.rest(waits.round)
         order = order_in(request)
-        way = way_of(self._name, order)
+        way = way_of(self._name, order, waits)
         self._resume(way, order)
         began = way.spoke_at
         try:
@@ -89,7 +91,7 @@ class ReportListener:
                 signals.is_to_end() or self._child.has_outgrown_its_sandbox()
             ):
                 self._child.beat()
-                way.listen(BEAT_PERIOD_SECONDS)
+                way.listen(waits.round)
                 message = message_of(self._name, way, order, time.monotonic())
                 if way.spoke_at != began or way.report.failed:
                     self._write(message)
@@ -121,7 +123,7 @@ class ReportListener:
             self._unwritable.over()
 
 
-def way_of(source: str, order: Order) -> Way:
+def way_of(source: str, order: Order, waits: Waits) -> Way:
     """The connection that an order asks for."""
     if source == AMD_KFD:
         from devherd.sources.amd_kfd import AmdKfd  # noqa: PLC0415 - only where it is used
@@ -133,7 +135,7 @@ def way_of(source: str, order: Order) -> Way:
         return WAYS[source](order)
     if order.file:
         return ReadFile(order)
-    return LeftRunning(order) if order.interval is None else RunAtIntervals(order)
+    return LeftRunning(order, waits) if order.interval is None else RunAtIntervals(order)
 
 
 def message_of(source: str, way: Way, order: Order, now: float) -> health_pb2.Findings:
