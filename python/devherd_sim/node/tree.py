@@ -34,12 +34,9 @@ def put(entry: Entry, root: Path, made: set[str] | None = None) -> None:
     `made` caches the directories that are known to exist inside `root`.
     """
     made = set() if made is None else made
-    parent = entry.path.rpartition("/")[0]
-    place = root / entry.path if parent in made else _place(entry.path, root)
+    place = root / entry.path
     try:
-        if parent not in made:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            made.add(parent)
+        _make_directory(entry.path.rpartition("/")[0], root, made)
         try:
             _make(entry, place)
         except FileExistsError:
@@ -79,16 +76,26 @@ def read_tree(root: Path, place: Path | None = None) -> list[Entry]:
     return [entry for entry in found if entry.path != MARK]
 
 
-def _place(path: str, root: Path) -> Path:
-    """The path of an entry on disk. Raises UsageError when a link in the tree leads out of `root`."""
+def _make_directory(path: str, root: Path, made: set[str]) -> None:
+    """Make a directory and those above it, unless they exist. Raises UsageError when a link leads out of `root`."""
+    if not path or path in made:
+        return
+    above, _, name = path.rpartition("/")
+    _make_directory(above, root, made)
     place = root / path
+    if path.startswith("/") or name == ".." or place.is_symlink():
+        _refuse_outside(path, root)
+    place.mkdir(exist_ok=True)
+    made.add(path)
+
+
+def _refuse_outside(path: str, root: Path) -> None:
     try:
-        inside = place.parent.resolve().is_relative_to(root.resolve())
+        inside = (root / path).resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):  # a loop of links; which error is raised depends on Python's version
         inside = False
     if not inside:
         raise UsageError(f"{path} of the tree", f"a link on its way leads out of {root}", "make that link relative")
-    return place
 
 
 def _replace(entry: Entry, place: Path) -> None:
