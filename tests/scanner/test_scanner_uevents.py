@@ -34,7 +34,8 @@ class Watched:
         self._resources = directory / "run/offers/device-plugin"
         self._resources.mkdir(parents=True)
         file = directory / "config.yaml"
-        file.write_text(json.dumps({"host_root": str(directory / "host"), "scan": {"period": "60s"}}))
+        content = {"host_root": str(directory / "host"), "scan": {"period": "60s"}, "health": {"recover_after": 1}}
+        file.write_text(json.dumps(content))
         config = resolve(load({"config": str(file), "run_dir": str(directory / "run")}, {}))
         write_resolved(directory / "run/config.json", config)
         with (directory / "log").open("wb") as log:

@@ -1,28 +1,9 @@
-"""Directories for the tests of the embedded kubelet: short, because Unix sockets go there."""
-
-import shutil
+"""What the tests of the embedded kubelet share."""
 
 import pytest
-import scratch
-from sim_kubelet import Serving
+from sim_kubelet import kubelet_dir, serving  # noqa: F401 - fixtures
 
 from devherd_sim.kubelet.events import KINDS, Events
-
-
-@pytest.fixture
-def kubelet_dir():
-    """A kubelet's directory that goes with the test."""
-    directory = scratch.directory()
-    yield directory
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def serving(devherd_kubelet):
-    """Starts plugins that serve `devherd_kubelet` until the test ends."""
-    plugins = Serving(devherd_kubelet.directory)
-    yield plugins
-    plugins.end()
 
 
 @pytest.fixture(autouse=True)

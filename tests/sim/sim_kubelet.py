@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import shutil
 import subprocess
 import sys
 import threading
 from types import SimpleNamespace
 
 import grpc
+import pytest
+import scratch
 from small_plugin import SmallPlugin
 
 from devherd.settings import Settings
@@ -69,3 +72,19 @@ class Serving:
 async def _awaited(work):
     done = work()
     return await done if asyncio.iscoroutine(done) else done
+
+
+@pytest.fixture
+def kubelet_dir():
+    """A kubelet's directory that goes with the test; its path is short, because Unix sockets go there."""
+    directory = scratch.directory()
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def serving(devherd_kubelet):
+    """Starts plugins that serve `devherd_kubelet` until the test ends."""
+    plugins = Serving(devherd_kubelet.directory)
+    yield plugins
+    plugins.end()

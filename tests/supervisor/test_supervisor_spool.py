@@ -39,7 +39,7 @@ def test_a_resource_file_that_vanishes_ends_its_child(instance):
 def test_a_resource_file_that_comes_back_gets_a_fresh_child(instance):
     """Also when it comes back while the old child is still ending."""
     instance.order(f"deaf.{FIRST}")
-    pid = instance.up().running(FIRST).pid
+    pid = instance.up(stop=2.0).running(FIRST).pid
     instance.vanish("example.com_first")
     until(lambda: instance.children()[FIRST].state == "STOPPING", "the child's end")
     instance.appear("example.com_first")

@@ -114,6 +114,7 @@ async def test_a_killed_resource_child_registers_again_and_the_other_is_not_dist
     await testbed.until(lambda: testbed.children()[killed.name].restarts["signal"] == 1, "the restart is counted")
 
 
+@pytest.mark.on("fpga-opae-2", {}, silence=4.0)
 @pytest.mark.parametrize("name", ["scanner", "exporter", "resource"])
 async def test_a_stopped_child_is_replaced(testbed, name):
     """A child without heartbeat is as good as dead: SIGSTOP, a deadlock, an endless loop."""
@@ -182,7 +183,7 @@ async def test_a_supervisor_that_hangs_is_noticed_by_whoever_asks(testbed):
             return (await get(testbed, "/healthz"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
 
         while not await is_noticed():
-            assert time.monotonic() - since < 30
+            assert time.monotonic() - since < 60
             await asyncio.sleep(0.1)
         await testbed.until(lambda: child.name in read_instance(testbed.settings).silent, "its child is silent, too")
 
