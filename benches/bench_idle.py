@@ -3,7 +3,7 @@
 python bench_idle.py [SECONDS]
 
 CPU time and wake-ups are those of SECONDS, system calls those of as many seconds after them: by default a scan period
-each, since fewer have one scan, or none. The question to the kubelet, every five minutes, is mostly not among them.
+of a host each, since fewer may have no scan. The question to the kubelet, every five minutes, is mostly not among them.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import bare_plugin
 import system_calls
@@ -34,8 +33,6 @@ SLEEPER = "floor: Python that sleeps a second at a time"
 _SLEEP = [sys.executable, "-c", "import time\nwhile True: time.sleep(1)"]
 
 
-REAL_HOST: dict[str, Any] = {"scan": {"period": f"{SCAN_SECONDS:.0f}s"}}
-"""As on a host whose kernel reports what happens to devices; a simulated node is scanned each 5 s by default."""
 NODES = ((EIGHT_CARDS, "<= 0.25%"), (MANY_PORTS, "<= 0.40%"), (MOST_CARDS, "<= 0.60%"))
 """The nodes, and the most that a herd is to take of a core."""
 
@@ -45,7 +42,7 @@ async def main(seconds: float) -> None:
     use_byte_code()
     for node, aim in NODES:
         headline(f"{seconds:.0f} idle seconds: {node.title}")
-        async with small_testbed(node.spec, REAL_HOST) as herd:
+        async with small_testbed(node.spec) as herd:
             with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as bare, _sleeper() as sleeper:
                 await herd.kubelet.events.wait("list", "example.com/bare")
                 await herd.start_herd()
