@@ -1,7 +1,7 @@
 """The history of an instance: verdicts, registrations, allocations, reloads, processes.
 
 Each process writes `<run-dir>/history/<process>/current.jsonl`, one JSON object a line, and keeps one older file.
-Readers merge the files of all processes by time.
+Readers merge the files of all processes by time: that since the boot, because the wall clock may be set in between.
 """
 
 import contextlib
@@ -43,6 +43,16 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 """At a start, the history of a process that has not written for this time is removed: its resource is gone."""
 _SHORTEST_EVENT_BYTES = 64
 _NO_DETAILS: Mapping[str, str] = MappingProxyType({})
+
+
+def _boot() -> str:
+    """The beginning of this boot's id; empty if the kernel does not tell it."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
+    return ""
+
+
+_BOOT = _boot()
 Stamp = tuple[tuple[str, Identity], ...]
 """The current files by process, each with its version; changes when an event is written."""
 
@@ -63,6 +73,26 @@ class HistoryEvent:
     """The writer: `scanner`, `supervisor`, `resource:<key>`, `operator`."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
+    uptime: float = field(default=0.0, compare=False)
+    """CLOCK_BOOTTIME second of its boot; 0: unknown."""
+    boot: str = field(default="", compare=False)
+    """The beginning of the boot's id."""
+
+    def at(self, booted: float) -> float:
+        """When it happened, by the clock that has `booted` as the second of the boot: `time` is by that of then."""
+        return booted + self.uptime if self.uptime and self.boot == _BOOT else self.time
+
+
+def booted() -> float:
+    """The Unix second of the boot by the present clock."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _now(kind: Kind, message: str, **fields: Any) -> HistoryEvent:
+    """An event that happens now."""
+    return HistoryEvent(
+        time.time(), kind, message, uptime=time.clock_gettime(time.CLOCK_BOOTTIME), boot=_BOOT, **fields
+    )
 
 
 def devices_of(event: HistoryEvent) -> list[str]:
@@ -100,7 +130,7 @@ class History:
         details: Mapping[str, str] = _NO_DETAILS,
     ) -> None:
         """Add an event that happened now. `keep` formats and writes it later, so that Allocate does not wait."""
-        event = HistoryEvent(time.time(), kind, message, resource_name, device_id, reasons, details=details)
+        event = _now(kind, message, resource_name=resource_name, device_id=device_id, reasons=reasons, details=details)
         if len(self._waiting) == self._most_waiting:
             self._waiting.popleft()
             self.lost += 1
@@ -112,7 +142,7 @@ class History:
         if not self._waiting:
             return True
         if self.lost:
-            self._waiting.append(HistoryEvent(time.time(), "problem", f"{self.lost} events could not be written"))
+            self._waiting.append(_now("problem", f"{self.lost} events could not be written"))
         lines = b"".join(map(line, self._waiting))
         try:
             self._append(lines)
@@ -150,6 +180,8 @@ def line(event: HistoryEvent) -> bytes:
         "device_id": event.device_id,
         "reasons": list(event.reasons),
         "details": {name: value for name, value in event.details.items() if value},
+        "uptime": round(event.uptime, 3),
+        "boot": event.boot,
     }
     filled = {name: value for name, value in parts.items() if value}
     return json.dumps(filled, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
@@ -192,13 +224,14 @@ def fits(event: HistoryEvent, kinds: Collection[str] | None, resource_name: str 
     return (
         (kinds is None or event.kind in kinds)
         and (resource_name is None or event.resource_name == resource_name)
-        and event.time >= since
+        and event.at(booted()) >= since
     )
 
 
 def in_order(found: Iterable[HistoryEvent]) -> list[HistoryEvent]:
-    """Events sorted by time; those of the same moment stay in the order of writing."""
-    return sorted(found, key=lambda event: event.time)
+    """Events sorted by time, those of one process as it has written them, also if the clock was set in between."""
+    boot = booted()
+    return sorted(found, key=lambda event: event.at(boot))
 
 
 def stamp(run_dir: Path) -> Stamp:
@@ -245,7 +278,7 @@ class Follower:
         directories = [one for one in _directories(self._run_dir) if self._process in (None, one.name)]
         found = in_order(event for directory in directories for event in self._news_of(directory))
         after, self._after = self._after, 0.0  # later ones may have an earlier time: a clock can be set back
-        return [event for event in found if event.time > after]
+        return [event for event in found if event.at(booted()) > after]
 
     def _news_of(self, directory: Path) -> list[HistoryEvent]:
         known, position = self._read.get(directory.name, (0, 0))
@@ -311,6 +344,8 @@ def _event(line: bytes, process: str) -> HistoryEvent | None:
             reasons=tuple(map(str, fields.get("reasons", ()))),
             process=process,
             details={str(name): str(value) for name, value in fields.get("details", {}).items()},
+            uptime=float(fields.get("uptime", 0.0)),
+            boot=str(fields.get("boot", "")),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -20,6 +20,7 @@ from devherd.history import (
     HistoryEvent,
     events,
     forget_old,
+    line,
     stamp,
 )
 from devherd.settings import Settings
@@ -35,6 +36,38 @@ def history(tmp_path):
 
 def messages(tmp_path, **wanted) -> list[str]:
     return [event.message for event in events(tmp_path, **wanted)]
+
+
+def test_events_stay_in_order_when_the_clock_is_set(tmp_path, history, monkeypatch):
+    """Defect: after a step of the clock, as on a board without one, new events came before old ones."""
+    other, wall = History(tmp_path / "history", "scanner"), time.time
+    for writer, message, ahead in (
+        (history, "first", 3600.0),
+        (other, "second", 3600.0),
+        (history, "third", 0.0),
+        (other, "fourth", -50 * 365 * 86_400.0),
+        (history, "fifth", 0.0),
+    ):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: wall() + ahead)
+        writer.note("process", message)
+        writer.keep()
+        time.sleep(0.002)
+
+    assert messages(tmp_path) == ["first", "second", "third", "fourth", "fifth"]
+    assert messages(tmp_path, limit=1) == ["fifth"]
+    assert messages(tmp_path, since=wall() - 60) == ["first", "second", "third", "fourth", "fifth"]
+    assert messages(tmp_path, since=wall() + 60) == []
+
+
+def test_events_of_an_earlier_boot_have_the_time_of_then(tmp_path, history):
+    """Their seconds since the boot are another boot's."""
+    history.note("process", "now")
+    history.keep()
+    earlier = HistoryEvent(time.time() - 9000, "process", "before", uptime=1e9, boot="another0")
+    (tmp_path / "history/scanner").mkdir()
+    (tmp_path / "history/scanner" / CURRENT).write_bytes(line(earlier))
+    assert messages(tmp_path) == ["before", "now"]
+    assert messages(tmp_path, since=time.time() - 60) == ["now"]
 
 
 def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):

@@ -32,6 +32,7 @@ ALLOWED = {
     "process.py": ("processes of devherd's, and what they have started", "/proc", "/proc/"),
     "scanner/host_events.py": ("this process", "/proc/self/uid_map"),
     "sources/amd_kfd.py": ("whether a simulated node permits it", "dev/kfd"),
+    "history.py": ("the kernel's own", "/proc/sys/kernel/random/boot_id"),
     "sources/nvml/main.py": ("this process, and the names in its own /dev", "/dev", "/proc/self/fd/"),
     "supervisor/options.py": ("a limit of this process", "/proc/sys/fs/inotify/max_user_instances"),
     "supervisor/orphans.py": ("what programs have started", "/proc/"),

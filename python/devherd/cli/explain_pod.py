@@ -168,24 +168,27 @@ def _happened(known: Known, events: Sequence[HistoryEvent], given: Sequence[Hist
     found = {id(event): event for event in given}
     for allocation in given:
         for listed_id in history.devices_of(allocation):
-            until = min((event.time for event in events if _ends(event, allocation, listed_id)), default=math.inf)
+            until = min(
+                (event.at(boot) for event in events if _ends(event, allocation, listed_id, boot)), default=math.inf
+            )
+    boot = history.booted()
             subject = known.subject(allocation.resource_name, listed_id)
             device_id = subject.key[2] if subject else listed_id.rpartition("::")[0] or listed_id
             for event in events:
                 if (
                     event.kind in _WHILE_HELD
                     and (event.resource_name, event.device_id) == (allocation.resource_name, device_id)
-                    and allocation.time <= event.time < until
+                    and allocation.at(boot) <= event.at(boot) < until
                 ):
                     found[id(event)] = event
     return history.in_order(found.values())
 
 
-def _ends(event: HistoryEvent, allocation: HistoryEvent, listed_id: str) -> bool:
+def _ends(event: HistoryEvent, allocation: HistoryEvent, listed_id: str, boot: float) -> bool:
     """True if an event shows that another pod got the device after an allocation."""
     return (
         event.kind == "allocation"
-        and event.time > allocation.time
+        and event.at(boot) > allocation.at(boot)
         and event.resource_name == allocation.resource_name
         and history.pod_of(event) not in {"", history.pod_of(allocation)}
         and listed_id in history.devices_of(event)

@@ -11,14 +11,12 @@ from pathlib import Path
 
 from devherd import _native
 from devherd.doctor.line import Line, ok, problem, warning
-from devherd.process import is_in_container
+from devherd.process import OLDEST_CLOCK, is_in_container
 from devherd.text import revision, version
 
 TOPIC = "environment"
 _OLDEST_KERNEL = (5, 6)
 """The first kernel with openat2(2), which confines the scan to the host's root."""
-_BUILT = 1_750_000_000.0
-"""Unix seconds, June 2025: a clock that shows less is wrong."""
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _TIMEX_BYTES = 512  # more than struct timex has
 
@@ -73,7 +71,7 @@ def judge(found: Environment) -> Iterator[Line]:
 
 
 def _of_the_clock(found: Environment) -> Line:
-    if found.now < _BUILT:
+    if found.now < OLDEST_CLOCK:
         shown = time.strftime("%Y-%m-%d", time.gmtime(found.now))
         return problem(TOPIC, f"the clock shows {shown}", "set the clock: logs, metrics and certificates depend on it")
     if found.is_synchronised is False:

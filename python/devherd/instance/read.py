@@ -15,7 +15,7 @@ from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import Json, inventory_json
 from devherd.instance.lost_devices import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
-from devherd.process import Heartbeat, heartbeats_of
+from devherd.process import OLDEST_CLOCK, Heartbeat, heartbeats_of, started_at
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import LEDGER
 from devherd.settings import Settings
@@ -31,6 +31,8 @@ LATE_SCAN_SECONDS, LATE_SCAN_PERIODS = 30.0, 5
 """A scan is overdue after this many seconds or scan periods, whichever is longer."""
 FULL_BYTES = 64 << 10
 """A run directory with less room than this is full: the largest file of a small node is smaller."""
+_STEP_SECONDS = 5.0
+"""A clock that differs by more was set, not slewed."""
 _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
 
@@ -151,7 +153,7 @@ class InstanceState:
         """The Unix second since which a device is Unhealthy or, if Healthy, has a warning; None without either."""
         action = health_pb2.UNHEALTHY if device.reasons else health_pb2.WARN
         counting = [
-            held.first_timestamp_seconds
+            _first(held)
             for held in self.held(device)
             if held.action == action and not held.is_over and not held.is_waiting
         ]
@@ -195,6 +197,9 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> In
     if heartbeats is None:
         heartbeats = heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor)
     _count_first_beats(children, heartbeats)
+    instance = _instance(settings)
+    if heartbeats is not None:  # its processes are seen from here
+        _correct_starts(children, instance)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
@@ -221,12 +226,42 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> In
             *([] if nvml.failed or nvml.boot_id != verdicts.boot_id else nvml.counts),
             *(counts.counts if counts.boot_id == verdicts.boot_id else ()),
         ],
-        instance=_instance(settings),
+        instance=instance,
         standby=read_standby(settings.standby_file),
         full_directory=full_directory(settings),
         ledger=read_ledger(settings, children),
         served=spool.read_or_empty(settings.served_file, spool_pb2.Addresses).addresses,
     )
+
+
+def _correct_starts(children: spool_pb2.Children, instance: spool_pb2.Instance | None) -> None:
+    """Put the times at which processes started by the present clock, if it was set since."""
+    for child in children.children:
+        if child.pid:
+            child.started_timestamp_seconds = _corrected(child.started_timestamp_seconds, child.pid)
+    if instance is not None:
+        instance.started = _corrected(instance.started, instance.pid)
+
+
+def _corrected(recorded: float, pid: int) -> float:
+    try:
+        started = started_at(pid)
+    except (OSError, ValueError):
+        return recorded
+    return started if abs(started - recorded) > _STEP_SECONDS else recorded
+
+
+def _first(held: health_pb2.Held) -> float:
+    """When a finding was raised, by the present clock.
+
+    That of then was another one if it showed a time to come, or one before devherd was made. A finding of an earlier
+    boot has no other time than that.
+    """
+    recorded, now = held.first_timestamp_seconds, time.time()
+    is_of_this_boot = recorded >= now - time.clock_gettime(time.CLOCK_BOOTTIME)
+    first = now - time.monotonic() + held.since_monotonic_seconds
+    is_corrected = abs(first - recorded) > _STEP_SECONDS and (is_of_this_boot or recorded < OLDEST_CLOCK)
+    return first if held.since_monotonic_seconds and is_corrected else recorded
 
 
 def read_ledger(settings: Settings, children: spool_pb2.Children | None = None) -> spool_pb2.Ledger | None:
