@@ -667,7 +667,7 @@ class Devlink:
 
     `dump` asks for everything; from then on `receive` applies the notifications since the last call, without waiting.
     If `is_stale`, another `dump` is needed: it calls `beat` every half second while it waits, and raises TimeoutError
-    if the kernel does not answer in time. Both raise OSError.
+    if the kernel does not answer in time, BlockingIOError if no thread can be started. Both raise OSError.
     """
 
     def __new__(cls, deadline_seconds: float, simulated_node: str | None = None) -> Devlink:
@@ -743,7 +743,8 @@ class Hangs(Exception):  # noqa: N818 - it names the state of NVML
 def answered(ask: Callable[[], _T], seconds: float, beat: Callable[[], object]) -> _T:
     """Call `ask` in a thread of the fence, and return or raise what it does; calls `beat` ten times a second meanwhile.
 
-    Raises Hangs after `seconds`, and any exception of `beat` or of a signal handler.
+    Raises Hangs after `seconds`, BlockingIOError if no thread can be started, and any exception of `beat` or of a
+    signal handler.
     """
 
 def nvml_interface() -> str:

@@ -7,13 +7,15 @@
 //! in parallel. The outcome of a unit that misses its deadline is [`Outcome::Overdue`]; later calls return the same
 //! outcome immediately, until the unit's thread has come back.
 //!
-//! A thread in uninterruptible sleep cannot be ended, so the number of threads is limited. When all of them hang, the
-//! outcome of units that were not started is [`Outcome::NotStarted`], which says nothing about their cards.
+//! A thread in uninterruptible sleep cannot be ended, so the number of threads is limited. When all of them hang, or the
+//! kernel starts no thread because process ids are short, the outcome of units that were not started is
+//! [`Outcome::NotStarted`], which says nothing about their cards.
 //!
 //! A unit may use the fence itself: a vendor's unit does so for its cards. The outer unit then needs a longer deadline
 //! than the inner ones, because it waits for them: [`Fence::each_within`].
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -25,8 +27,11 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// While the fence waits, it calls the caller's `beat` at least this often.
 const BEAT_PERIOD: Duration = Duration::from_millis(500);
 
-/// Message for [`Outcome::NotStarted`], with the cure.
+/// Message for [`Outcome::NotStarted`] where the limit of threads is reached, with the cure.
 pub const FULL: &str = "not examined: all probe threads hang in the kernel; look for blocked tasks in the kernel log, then restart devherd";
+
+/// Message for [`Outcome::NotStarted`] where the caller wants no more of it.
+const ENDS: &str = "not examined: devherd ends";
 
 /// Result of a unit of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +40,19 @@ pub enum Outcome<R> {
     Done(R),
     /// The unit missed its deadline, or an earlier unit with the same key still hangs.
     Overdue,
-    /// No thread was free to run the unit; its result is unknown.
-    NotStarted,
+    /// No thread was free to run the unit, and why: all of them hang, or the kernel has refused to start one. Nothing
+    /// is known of what the unit would have read.
+    NotStarted(String),
     /// The unit panicked; the panic message.
     Panicked(String),
+}
+
+impl<R> Outcome<R> {
+    /// The outcome where all threads hang.
+    #[must_use]
+    pub fn full() -> Self {
+        Self::NotStarted(FULL.to_owned())
+    }
 }
 
 /// A deadline for units of work, and the threads that run them.
@@ -146,7 +160,7 @@ impl Fence {
             state.expire(now, deadline, &self.threads);
             if state.is_settled() {
                 let outcomes = std::mem::take(&mut state.outcomes).into_iter();
-                return outcomes.map(|outcome| outcome.unwrap_or(Outcome::NotStarted)).collect();
+                return outcomes.map(|outcome| outcome.unwrap_or_else(Outcome::full)).collect();
             }
             if now - last_beat >= period {
                 last_beat = now;
@@ -155,7 +169,7 @@ impl Fence {
                 state = lock(&batch.state);
                 if !goes_on {
                     state.expire(now, Duration::ZERO, &self.threads);
-                    state.give_up_waiting();
+                    state.give_up_waiting(ENDS);
                 }
                 continue;
             }
@@ -164,14 +178,15 @@ impl Fence {
                 state.workers += wanted;
                 // A new worker takes this lock immediately, so it must be free.
                 drop(state);
-                let assigned = (0..wanted).take_while(|_| self.threads.assign(job())).count();
+                let refused = (0..wanted).find_map(|assigned| Some((assigned, self.threads.assign(job()).err()?)));
                 state = lock(&batch.state);
+                let Some((assigned, why)) = refused else { continue };
                 state.workers -= wanted - assigned;
                 if assigned > 0 {
                     continue;
                 }
                 if state.workers == state.late {
-                    state.give_up_waiting();
+                    state.give_up_waiting(&why);
                     continue;
                 }
             }
@@ -191,6 +206,11 @@ impl Drop for Fence {
 /// Panics are caught before they reach a lock, so a poisoned lock still holds valid data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why there is no thread, by the error of its start: no fault of a device, nor of a driver.
+fn no_thread(error: &io::Error) -> String {
+    format!("not examined: no thread: {error}; raise the pod's pids limit, or the unit's TasksMax")
 }
 
 /// The message of a panic.
@@ -294,9 +314,9 @@ impl<K: AsRef<str>, U, R> Progress<K, U, R> {
     }
 
     /// Marks the waiting units as not started: no worker is left that could run them.
-    fn give_up_waiting(&mut self) {
+    fn give_up_waiting(&mut self, why: &str) {
         for (index, _) in self.waiting.drain(..) {
-            self.outcomes[index] = Some(Outcome::NotStarted);
+            self.outcomes[index] = Some(Outcome::NotStarted(why.to_owned()));
         }
     }
 
@@ -349,22 +369,28 @@ impl std::fmt::Debug for ThreadsState {
 }
 
 impl Threads {
-    /// Hands a job to an idle worker or a new one; false if the limit is reached or no thread can be started.
-    fn assign(self: &Arc<Self>, job: Job) -> bool {
+    /// Hands a job to an idle worker or a new one.
+    ///
+    /// # Errors
+    /// Why there is no worker, with the cure: the limit is reached, or the kernel starts no thread.
+    fn assign(self: &Arc<Self>, job: Job) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.idle > state.jobs.len() {
             state.jobs.push_back(job);
             drop(state);
             self.work_or_end.notify_one();
-            return true;
+            return Ok(());
         }
         if state.threads >= MOST_WORKERS {
-            return false;
+            return Err(FULL.to_owned());
         }
         let threads = Arc::clone(self);
-        let started = thread::Builder::new().name("probe".to_owned()).spawn(move || threads.serve(job)).is_ok();
-        state.threads += usize::from(started);
-        started
+        thread::Builder::new()
+            .name("probe".to_owned())
+            .spawn(move || threads.serve(job))
+            .map_err(|error| no_thread(&error))?;
+        state.threads += 1;
+        Ok(())
     }
 
     /// Body of a worker thread: runs job after job. Two threads stay for the next scan, the others end.

@@ -253,7 +253,8 @@ class DevlinkReader:
         """Whether there are cards that may have health reporters: `look` was called, and not `pause` since."""
         self.failed = ""
         """Why the last dump failed; `reporters` keeps the earlier state. Empty if it did not fail."""
-        self._is_slow = False
+        self._is_refused = True
+        """Whether `failed` is the kernel's refusal, if the socket is closed."""
         self.reporters: list[HealthReporter] = []
 
     @property
@@ -268,13 +269,16 @@ class DevlinkReader:
         if now < self._due_at and (not self._devlink.is_open or not self._devlink.is_stale or self.failed):
             return
         self._due_at = now + DUMP_SECONDS
-        self._is_slow = False
+        self._is_refused = True
         try:
             self._devlink.dump(beat)
             self.reporters = self._devlink.reporters
         except TimeoutError:
             self.failed = f"the kernel has not answered within {self._deadline:g} s: a driver keeps it waiting"
-            self._is_slow = True
+            self._is_refused = False
+        except BlockingIOError as error:  # no thread could be started
+            self.failed = str(error)
+            self._is_refused = False
         except OSError as error:
             self.failed = error.strerror or str(error)
         else:
@@ -305,7 +309,7 @@ class DevlinkReader:
         """Why the health reporters cannot be read."""
         if not self.failed:
             return []
-        is_refused = not self._devlink.is_open and not self._is_slow
+        is_refused = not self._devlink.is_open and self._is_refused
         error = f"the health reporters of network cards cannot be read: {self.failed}" + (
             f": {_DEVLINK_CURE}" * is_refused
         )

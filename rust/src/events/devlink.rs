@@ -105,7 +105,8 @@ impl Devlink {
     ///
     /// # Errors
     /// The kernel's refusal, also of the subscription: some sandboxes refuse the address family. `TimedOut` if the
-    /// kernel does not answer in time because it waits for a driver that is being loaded; the known reporters stay.
+    /// kernel does not answer in time because it waits for a driver that is being loaded; `WouldBlock` if no thread could
+    /// be started, with the cure; the known reporters stay.
     pub fn dump(&mut self, beat: &dyn Fn()) -> io::Result<()> {
         if self.subscription.is_none() {
             self.subscription = self.answer(Kernel::listen, beat)?;
@@ -127,7 +128,8 @@ impl Devlink {
         match self.fence.each_within(self.fence.deadline(), vec![self.kernel.clone()], key, ask, beat).pop() {
             Some(Outcome::Done(answer)) => answer,
             Some(Outcome::Panicked(message)) => Err(io::Error::other(message)),
-            Some(Outcome::Overdue | Outcome::NotStarted) | None => Err(io::ErrorKind::TimedOut.into()),
+            Some(Outcome::NotStarted(why)) => Err(io::Error::new(io::ErrorKind::WouldBlock, why)),
+            Some(Outcome::Overdue) | None => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }

@@ -154,9 +154,9 @@ fn the_number_of_hanging_threads_is_bounded() {
     let (work, gate) = gated((0..100).collect());
     let outcomes = fence.each((0..100).collect(), key, work.clone());
     let count = |wanted: &Outcome<usize>| outcomes.iter().filter(|outcome| *outcome == wanted).count();
-    assert_eq!((count(&Outcome::Overdue), count(&Outcome::NotStarted)), (MOST_WORKERS, 100 - MOST_WORKERS));
+    assert_eq!((count(&Outcome::Overdue), count(&Outcome::full())), (MOST_WORKERS, 100 - MOST_WORKERS));
     assert_eq!(lock(&fence.threads.state).threads, MOST_WORKERS);
-    assert_eq!(fence.each(vec![100], key, work.clone()), [Outcome::NotStarted]);
+    assert_eq!(fence.each(vec![100], key, work.clone()), [Outcome::full()]);
     drop(gate);
     eventually(|| lock(&fence.threads.state).stuck.is_empty());
     assert_eq!(fence.each(vec![100], key, work), [Outcome::Done(1000)]);
@@ -179,4 +179,15 @@ fn threads_end_with_their_fence() {
     let threads = Arc::clone(&fence.threads);
     drop(fence);
     eventually(|| lock(&threads.state).threads == 0);
+}
+
+/// Defect: a thread that the kernel did not start was told as drivers that hang, with "look for blocked tasks".
+#[test]
+fn a_thread_that_the_kernel_refuses_is_no_driver_that_hangs() {
+    let words = no_thread(&io::Error::from_raw_os_error(rustix::io::Errno::AGAIN.raw_os_error()));
+    assert_eq!(
+        words,
+        "not examined: no thread: Resource temporarily unavailable (os error 11); raise the pod's pids limit, or the \
+         unit's TasksMax"
+    );
 }

@@ -265,7 +265,8 @@ impl Poller {
             Some(Outcome::Done(Ok(dumps))) => return Ok(dumps),
             Some(Outcome::Done(Err(error))) => error.cause.to_string(),
             Some(Outcome::Overdue) => scan::probe_timeout(deadline, DUMPS).detail,
-            Some(Outcome::NotStarted) | None => FULL.to_owned(),
+            Some(Outcome::NotStarted(why)) => why,
+            None => FULL.to_owned(),
             Some(Outcome::Panicked(message)) => format!("defect in a look: {message}"),
         };
         Err(format!("{DUMPS}: {why}"))
@@ -373,7 +374,7 @@ impl Polled {
                 (news, None)
             }
             Some(Outcome::Overdue) => (News::ANYTHING, Some(self.card.overdue(deadline))),
-            Some(Outcome::NotStarted) => (News::default(), Some(self.card.not_looked(FULL))),
+            Some(Outcome::NotStarted(why)) => (News::default(), Some(self.card.not_looked(&why))),
             Some(Outcome::Panicked(message)) => {
                 (News::ANYTHING, Some(self.card.not_looked(&format!("defect in a look: {message}"))))
             }

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyBlockingIOError, PyException, PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -90,7 +90,8 @@ pub(super) fn answered(py: Python<'_>, ask: Py<PyAny>, seconds: f64, beat: Py<Py
         (Some(error), _) => Err(error),
         (None, Some(Outcome::Done(answer))) => answer,
         (None, Some(Outcome::Panicked(message))) => Err(PyRuntimeError::new_err(message)),
-        (None, _) => Err(Hangs::new_err(thread.load(Ordering::Relaxed))),
+        (None, Some(Outcome::NotStarted(why))) => Err(PyBlockingIOError::new_err(why)),
+        (None, Some(Outcome::Overdue) | None) => Err(Hangs::new_err(thread.load(Ordering::Relaxed))),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::bus::numa;
 use crate::bus::pci;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
-use crate::fence::{FULL, Fence, Outcome};
+use crate::fence::{Fence, Outcome};
 use crate::health::Poller;
 use crate::host::Host;
 use crate::host::attribute::refused_opens;
@@ -224,7 +224,7 @@ impl Scanner {
                 _ if is_blind => NO_FILES.to_owned(),
                 Outcome::Done(found) => return found,
                 Outcome::Overdue => OVERDUE.to_owned(),
-                Outcome::NotStarted => FULL.to_owned(),
+                Outcome::NotStarted(why) => why,
                 Outcome::Panicked(message) => format!("defect in the scan: {message}"),
             };
             not_examined(vendor.name(), error)

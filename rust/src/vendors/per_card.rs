@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::device::{Found, NotExamined, Problem};
-use crate::fence::{FULL, Fence, Outcome};
+use crate::fence::{Fence, Outcome};
 use crate::health::sources::scan;
 
 const OVERDUE: &str = "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
@@ -36,7 +36,7 @@ where
             Outcome::Overdue => {
                 (OVERDUE.to_owned(), Some(scan::probe_timeout(fence.deadline(), &path.to_string_lossy())))
             }
-            Outcome::NotStarted => (FULL.to_owned(), None),
+            Outcome::NotStarted(why) => (why, None),
             Outcome::Panicked(message) => (format!("defect in the scan: {message}"), None),
         };
         found.problems.push(Problem::new(vendor, path, error));

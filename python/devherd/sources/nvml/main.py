@@ -135,6 +135,10 @@ class NvmlSource:
         except Hangs as hangs:
             self._give_up(request, hangs)
             return False
+        except BlockingIOError as error:  # no thread could be started: NVML was not asked
+            log.warning("%s", error)
+            self._become(replace(self._answer, problem=str(error), asking=None))
+            return False
         except ProcessEnded:
             self._become(replace(self._answer, asking=None))
             return False

@@ -11,7 +11,7 @@ use super::links::Fabric;
 use super::product_names::ProductNames;
 use super::{AmdOptions, VENDOR, locate};
 use crate::device::{Found, NotExamined, Problem};
-use crate::fence::{FULL, Fence, Outcome};
+use crate::fence::{Fence, Outcome};
 use crate::host::Host;
 use crate::vendors::per_card::per_card;
 
@@ -63,7 +63,7 @@ pub(super) fn scan(
 fn topology(host: &Host, fence: &Fence, stable_tree: &Arc<StableTree>, found: &mut Found) -> Known {
     let (behind_fence, stable_tree) = (host.clone(), Arc::clone(stable_tree));
     let read = move |()| stable_tree.look(&behind_fence);
-    let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::NotStarted);
+    let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or_else(Outcome::full);
     let error = match outcome {
         Outcome::Done(Ok(Some((topology, fabric)))) => return beside_driver(host, topology, fabric, found),
         Outcome::Done(Ok(None)) => {
@@ -73,7 +73,7 @@ fn topology(host: &Host, fence: &Fence, stable_tree: &Arc<StableTree>, found: &m
         Outcome::Done(Err(error)) if error.is_absent() => return Known::Awaited(Mode::Container.directory(host)),
         Outcome::Done(Err(error)) => error.cause.to_string(),
         Outcome::Overdue => "KFD does not answer: look for blocked tasks in the kernel log".to_owned(),
-        Outcome::NotStarted => FULL.to_owned(),
+        Outcome::NotStarted(why) => why,
         Outcome::Panicked(message) => format!("defect in the scan: {message}"),
     };
     let path = host.own_path(kfd_topology::nodes_directory(host));

@@ -18,7 +18,7 @@ use crate::bus::numa::{NumaNode, NumaNodes};
 use crate::bus::usb;
 use crate::device::{Device, Found, HostPath, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Mount, Node, Way, cdi_name};
-use crate::fence::{FULL, Fence, Outcome};
+use crate::fence::{Fence, Outcome};
 use crate::finding::Finding;
 use crate::health::sources::scan;
 use crate::host::Host;
@@ -102,7 +102,7 @@ impl Vendor for Generic {
                     let error = "does not answer: a file system hangs; look for blocked tasks in the kernel log";
                     leave_out(groups, error, Some(&scan::probe_timeout(fence.deadline(), "")), &mut found);
                 }
-                Outcome::NotStarted => leave_out(groups, FULL, None, &mut found),
+                Outcome::NotStarted(why) => leave_out(groups, &why, None, &mut found),
                 Outcome::Panicked(message) => {
                     leave_out(groups, &format!("defect in the scan: {message}"), None, &mut found);
                 }

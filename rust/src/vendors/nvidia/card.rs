@@ -10,7 +10,7 @@ use super::vgpu::{HostDriver, HostDrivers};
 use super::{VENDOR, driver};
 use crate::bus::pci::{self, Function};
 use crate::device::{Found, NotExamined, Problem};
-use crate::fence::{FULL, Fence, Outcome};
+use crate::fence::{Fence, Outcome};
 use crate::health::sources::scan;
 use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::{Host, directory};
@@ -81,7 +81,7 @@ fn settled(
             let place = host.own_path(&function.path);
             (of_gpu(error), Some(scan::probe_timeout(fence.deadline(), &place.to_string_lossy())))
         }
-        Outcome::NotStarted => (of_gpu(FULL), None),
+        Outcome::NotStarted(why) => (of_gpu(&why), None),
         Outcome::Panicked(message) => (of_gpu(&format!("defect in the scan: {message}")), None),
     };
     found.problems.push(problem.of(function.address()));
