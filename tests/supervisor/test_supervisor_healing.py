@@ -86,6 +86,17 @@ def test_a_crash_is_logged_with_its_traceback_and_healed(instance):
     assert instance.running(RESOURCE, other_than=pid).last_exit == "exit status 70"
 
 
+def test_a_crash_of_grpc_without_threads_is_named(instance):
+    """Defect: a child that died for lack of process ids was "terminated by SIGSEGV", and nothing more."""
+    pid = instance.up().running(RESOURCE).pid
+    order = instance.order(f"threadless.{RESOURCE}")
+    until(lambda: "pthread_create failed" in instance.stderr(), "its last words")
+    order.unlink()
+    cause = instance.running(RESOURCE, other_than=pid).last_exit
+    assert cause.startswith("terminated by SIGSEGV")
+    assert cause.endswith(": no thread could be started; raise the pod's pids limit, or the unit's TasksMax")
+
+
 def test_a_herd_that_was_frozen_as_a_whole_is_not_blamed(instance):
     """After a freeze of everybody (a paused container, a suspended host) no child is killed for its silence."""
     instance.up(silence=3.0, tick=0.1)

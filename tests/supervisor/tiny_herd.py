@@ -3,10 +3,10 @@
 Usage: `tiny_herd.py RUN_DIR KUBELET_DIR WAITS [take-over]`; WAITS is JSON: the waits that are not as usual.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); as long as `keep.<name>` is
-there it hands over. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone),
-`slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `sigterm-while-importing`,
-`sigint-while-importing` and `sources` (two more programs) are for the
+`crash.<name>`, `threadless.<name>` (as gRPC without threads), `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no
+signal reaches it); as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`, `slow-load`,
+`bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for
+heartbeats), `sigterm-while-importing`, `sigint-while-importing` and `sources` (two more programs) are for the
 supervisor itself.
 """
 
@@ -125,7 +125,13 @@ def hand_over(child: Child) -> None:
     child.yields()
 
 
-def main(child: Child) -> int:
+def crash_without_threads() -> None:
+    """What becomes of gRPC if it can start no thread."""
+    print("E1 thd.cc:157] pthread_create failed: Resource temporarily unavailable", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def main(child: Child) -> int:  # noqa: C901 - a line for each order
     """Beats and does as it is told."""
     ended = False
 
@@ -155,6 +161,8 @@ def main(child: Child) -> int:
             return 1
         if ordered("crash"):
             raise RuntimeError("crashed as ordered")
+        if ordered("threadless"):
+            crash_without_threads()
         time.sleep(0.02)
     print(f"{child.name} says goodbye", file=sys.stderr, flush=True)
     return 0

@@ -16,8 +16,10 @@ from devherd.device_plugin.hand_over import OtherProcess, Predecessor, serve_on
 from devherd.device_plugin.recipients import Recipients
 from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
+from devherd.fork import CRASHED
 from devherd.history import History
 from devherd.kubelet import endpoint
+from devherd.kubelet.deadline import MuteError
 from devherd.kubelet.endpoint import Endpoint, Identity, prefix, target
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import KubeletSocket
@@ -62,12 +64,12 @@ class ResourceChild:
         self._registrar: Registrar | None = None
         self._recipients: Recipients | None = None
         self._stopped = asyncio.Event()
-        self._is_outgrown = False
+        self._exit_code = 0
         self._look_at = self._lively_until = 0.0
         """Monotonic seconds: the next poll if no event comes; the end of the time in which each beat polls."""
 
     async def run(self) -> int:
-        """Run until SIGTERM, or until a new sandbox is needed; returns the exit code.
+        """Run until SIGTERM, until a new sandbox is needed, or until gRPC ends nothing more; returns the exit code.
 
         An exception in either task ends the process, and the supervisor starts another.
         """
@@ -93,7 +95,7 @@ class ResourceChild:
                 self._resource.look()  # a removed file becomes an empty list before the streams end
                 for task in work:
                     task.cancel()
-        return RENEW if self._is_outgrown else 0
+        return self._exit_code
 
     async def _beat(self, watch: Watch) -> None:
         was_lively = True
@@ -149,9 +151,12 @@ class ResourceChild:
         asking = asyncio.create_task(self._recipients.run())
         try:
             await self._registrar.run()
+        except MuteError as error:
+            log.error("%s", error)
+            self._exit_code = CRASHED
         finally:
             asking.cancel()
-        self._stopped.set()  # it had to hand over, but the kubelet ended the stream earlier
+        self._stopped.set()  # also if it had to hand over, and the kubelet ended the stream earlier
 
     async def _yield(self, asked: asyncio.Event) -> None:
         """When asked, hand over to the next instance, or end if there is nothing to hand over."""
@@ -171,7 +176,7 @@ class ResourceChild:
             return
         if not self._stopped.is_set() and self._child.has_outgrown_its_sandbox():
             log.info("a directory in use was created again: restarting, in a sandbox with the new directory")
-            self._is_outgrown = True
+            self._exit_code = RENEW
             self._stopped.set()
             return
         self._resource.look()

@@ -19,6 +19,8 @@ from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
 from devherd.errors import DevherdError
+from devherd.kubelet import deadline
+from devherd.kubelet.deadline import MuteError
 from devherd.kubelet.endpoint import Endpoint, Identity, Traces, traces_of_others
 from devherd.kubelet.pod_resources import allocatable_ids
 from devherd.kubelet.registration import KubeletSocket, NotFoundError, RegistrationError, bind
@@ -90,7 +92,8 @@ class Generation:
     async def run(self, predecessor: Predecessor | None = None) -> Ended:
         """Serve and register, until the kubelet closes the stream or a new registration is needed.
 
-        A `predecessor` is released once this one is registered; it still lives if that has failed.
+        A `predecessor` is released once this one is registered; it still lives if that has failed. Raises MuteError if
+        gRPC ends nothing any more: no later generation of this process would be registered.
         """
         began = time.monotonic()
         ended = Ended("stopped")
@@ -99,6 +102,8 @@ class Generation:
             ended = await self._live(began, predecessor)
         except NotFoundError as error:
             return Ended(str(error), was_met=False)
+        except MuteError:
+            raise
         except (DevherdError, OSError, RegistrationError) as error:
             ended = Ended(str(error))
         finally:
@@ -136,14 +141,18 @@ class Generation:
         return stay_open
 
     async def stop(self) -> None:
-        """End the server after it has answered the calls that have arrived. Later calls do nothing."""
+        """End the server after it has answered the calls that have arrived. Later calls do nothing.
+
+        Raises MuteError if gRPC does not end it.
+        """
         server, self._server = self._server, None
         if server is None or self._starting is None:
             return
-        await asyncio.wait([self._starting])  # gRPC cannot stop a server that has not started
+        with suppress(RuntimeError):
+            await deadline.start(self._starting)  # gRPC cannot stop a server that has not started
         await self._calls.idle()
         self._streams.close()
-        await server.stop(STOP_SECONDS)
+        await deadline.stop(server, STOP_SECONDS)
         await self._streams.closed()
         for each in self._endpoints:
             each.remove()
@@ -178,7 +187,7 @@ class Generation:
         self._server, self._starting = server, asyncio.create_task(server.start())
         for each in self._endpoints:
             each.bound()
-        await asyncio.shield(self._starting)
+        await deadline.start(self._starting)
 
     async def _live(self, began: float, predecessor: Predecessor | None) -> Ended:
         over, joined = asyncio.create_task(self._over()), asyncio.create_task(self._join(began, predecessor))

@@ -27,6 +27,7 @@ from typing import Protocol, Self
 import grpc
 import grpc.aio
 
+from devherd.kubelet import deadline
 from devherd.kubelet.endpoint import Endpoint, Identity, generations, hand_over_socket
 from devherd.kubelet.registration import KubeletSocket, RegistrationError, bind
 from devherd.process import Child
@@ -223,16 +224,17 @@ class _Nobody(DevicePluginServicer):
 async def forget_clients(kubelet: KubeletSocket, socket_of_nobody: Endpoint, resource_name: str) -> None:
     """Make the kubelet forget the clients with the resource's name, by a registration that fails.
 
-    The endpoint that the kubelet calls for Allocate stays the same. Raises OSError if the socket cannot be bound.
+    The endpoint that the kubelet calls for Allocate stays the same. Raises OSError if the socket cannot be bound,
+    MuteError if gRPC ends nothing any more.
     """
     server = grpc.aio.server()
     add_DevicePluginServicer_to_server(_Nobody(), server)  # type: ignore[abstract]  # nothing else is called
     bind(server, socket_of_nobody.path)
     try:
-        await server.start()
+        await deadline.start(asyncio.create_task(server.start()))
         socket_of_nobody.bound()
         with suppress(RegistrationError):  # expected
             await kubelet.registration(socket_of_nobody, resource_name, v1beta1.DevicePluginOptions()).done()
     finally:
-        await server.stop(None)
+        await deadline.stop(server, None)
         socket_of_nobody.remove()

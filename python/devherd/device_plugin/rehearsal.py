@@ -22,6 +22,7 @@ from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.errors import DevherdError
 from devherd.history import History
+from devherd.kubelet import deadline
 from devherd.kubelet.endpoint import SUFFIX, target
 from devherd.kubelet.registration import Broadcast, knock, refused
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -132,7 +133,7 @@ async def _served(offered: _Fixed, path: Path, settings: Settings) -> AsyncItera
         yield
     finally:
         streams.close()
-        await server.stop(_END_SECONDS)
+        await deadline.stop(server, _END_SECONDS)
         path.unlink(missing_ok=True)  # noqa: ASYNC240 - does not block for long
 
 

@@ -13,7 +13,9 @@ from devherd.exporter.application import Application
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
-from devherd.kubelet.pod_resources import PodResources
+from devherd.fork import CRASHED
+from devherd.kubelet.deadline import MuteError
+from devherd.kubelet.pod_resources import PodResources, check
 from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.proto import spool_pb2
@@ -46,7 +48,7 @@ class Exporter:
         self._complaint = Once(log.warning)
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT, or until a new sandbox is needed; returns the exit code.
+        """Serve until SIGTERM or SIGINT, or until a new process is needed; returns the exit code.
 
         An exception in a task ends the process, and the supervisor starts another.
         """
@@ -66,10 +68,20 @@ class Exporter:
         self._exit_code = RENEW
         self._stopped.set()
 
+    def _end_if_mute(self) -> None:
+        """End this process if it cannot ask the kubelet any more: pages would say for ever that holders are unknown."""
+        try:
+            check()
+        except MuteError as error:
+            log.error("%s", error)
+            self._exit_code = CRASHED
+            self._stopped.set()
+
     async def _beat(self) -> None:
         looks_at = 0.0
         while True:
             self._child.beat()
+            self._end_if_mute()
             if self._web is None or self._complaint.lasts:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()

@@ -7,16 +7,17 @@ the page and the API all need it. While it does not answer, holders are unknown,
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from devherd import signals
 from devherd.inventory import Allocations, Holder
+from devherd.kubelet.deadline import MuteError, in_time
 from devherd.kubelet.endpoint import target
 from devherd.log import Once
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerAsyncStub
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_mute: list[MuteError] = []
+"""The error of this process's last call, if gRPC did not end it."""
 
 DEADLINE_SECONDS = 2.0
 CACHE_SECONDS = 3.0
@@ -53,7 +58,7 @@ class PodResources:
         self._complaint = Once(log.warning)
 
     async def allocations(self) -> Allocations | None:
-        """Holders of every allocated device; None while the kubelet does not answer. Takes DEADLINE_SECONDS at most."""
+        """Holders of every allocated device; None while the kubelet does not answer, for DEADLINE_SECONDS at most."""
         async with self._lock:
             if time.monotonic() - self._asked_at >= CACHE_SECONDS:
                 self._answer = await self._ask()
@@ -77,13 +82,15 @@ class PodResources:
 async def ask_beside_the_heartbeat(child: Child, asking: Coroutine[None, None, int]) -> int:
     """Run a child that asks the kubelet again and again. Returns its exit code.
 
-    0 after SIGTERM, RENEW once it has outgrown its sandbox, or what `asking` returns. Raises what `asking` raises.
+    0 after SIGTERM, RENEW once it has outgrown its sandbox, or what `asking` returns. Raises what `asking` raises, and
+    MuteError once a call does not come back: the heartbeat beside it would hide that.
     """
     stopped = asyncio.Event()
     signals.on_end(asyncio.get_running_loop(), stopped.set)
     task = asyncio.create_task(asking)
     try:
         while not stopped.is_set():
+            check()
             child.beat()
             if task.done():
                 return task.result()
@@ -99,9 +106,7 @@ async def ask_beside_the_heartbeat(child: Child, asking: Coroutine[None, None, i
 
 async def list_pods(socket: Path) -> ListPodResourcesResponse:
     """The kubelet's answer to List. Raises grpc.aio.AioRpcError."""
-    async with _api(socket) as api:
-        answer: ListPodResourcesResponse = await api.List(ListPodResourcesRequest(), timeout=DEADLINE_SECONDS)
-    return answer
+    return await _answer(socket, lambda api: api.List(ListPodResourcesRequest(), timeout=DEADLINE_SECONDS))
 
 
 async def allocatable_ids(socket: Path) -> dict[str, set[str]]:
@@ -114,8 +119,8 @@ async def allocatable_nodes(socket: Path) -> dict[str, dict[str, frozenset[int]]
 
     The kubelet repeats a device for each of its nodes.
     """
-    async with _api(socket) as api:
-        answer = await api.GetAllocatableResources(AllocatableResourcesRequest(), timeout=DEADLINE_SECONDS)
+    request = AllocatableResourcesRequest()
+    answer = await _answer(socket, lambda api: api.GetAllocatableResources(request, timeout=DEADLINE_SECONDS))
     found: dict[str, dict[str, frozenset[int]]] = {}
     for devices in answer.devices:
         nodes = frozenset(node.ID for node in devices.topology.nodes)
@@ -125,10 +130,29 @@ async def allocatable_nodes(socket: Path) -> dict[str, dict[str, frozenset[int]]
     return found
 
 
-@asynccontextmanager
-async def _api(socket: Path) -> AsyncIterator["PodResourcesListerAsyncStub"]:
-    async with grpc.aio.insecure_channel(target(socket), options=_CHANNEL_OPTIONS) as channel:
-        yield PodResourcesListerStub(channel)
+async def _answer(
+    socket: Path, ask: "Callable[[PodResourcesListerAsyncStub], grpc.aio.UnaryUnaryCall[Any, _T]]"
+) -> "_T":
+    """The answer of a call. Raises grpc.aio.AioRpcError, also if gRPC itself does not end the call."""
+
+    async def answer() -> _T:
+        async with grpc.aio.insecure_channel(target(socket), options=_CHANNEL_OPTIONS) as channel:
+            return await ask(PodResourcesListerStub(channel))
+
+    _mute.clear()
+    try:
+        return await in_time(answer(), DEADLINE_SECONDS, "a call of PodResources")
+    except MuteError as error:
+        _mute.append(error)
+        nothing = grpc.aio.Metadata()
+        code = grpc.StatusCode.DEADLINE_EXCEEDED
+        raise grpc.aio.AioRpcError(code, nothing, nothing, details=str(error)) from error
+
+
+def check() -> None:
+    """Raise MuteError if gRPC did not end the last call: a later one of this process would not come back, either."""
+    if _mute:
+        raise _mute[0]
 
 
 def parse(answer: ListPodResourcesResponse) -> Allocations:

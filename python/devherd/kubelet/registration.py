@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from devherd.backoff import Backoff
+from devherd.kubelet.deadline import in_time
 from devherd.kubelet.endpoint import MAX_PATH_BYTES, Endpoint, Identity, identity, target
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationStub
@@ -63,7 +64,7 @@ class Registration(Protocol):
         """Add the services that the kubelet calls, other than the device plugin itself."""
 
     async def done(self) -> None:
-        """Return once the kubelet has registered the resource. Raises RegistrationError."""
+        """Return once the kubelet has registered the resource. Raises RegistrationError, or MuteError."""
 
 
 class RegisterCall:
@@ -79,13 +80,16 @@ class RegisterCall:
     async def done(self) -> None:
         """Return once Register is answered; the kubelet has called GetDevicePluginOptions here before that.
 
-        Raises RegistrationError.
+        Raises RegistrationError, and MuteError if gRPC does not end the call.
         """
+        try:
+            await in_time(self._call(), DEADLINE_SECONDS, "a call of Register")
+        except grpc.aio.AioRpcError as error:
+            raise RegistrationError(_reason(error)) from error
+
+    async def _call(self) -> None:
         async with grpc.aio.insecure_channel(target(self._kubelet_socket)) as channel:
-            try:
-                await RegistrationStub(channel).Register(self._request, timeout=DEADLINE_SECONDS)
-            except grpc.aio.AioRpcError as error:
-                raise RegistrationError(_reason(error)) from error
+            await RegistrationStub(channel).Register(self._request, timeout=DEADLINE_SECONDS)
 
 
 def _reason(error: grpc.aio.AioRpcError) -> str:

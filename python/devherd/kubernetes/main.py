@@ -14,6 +14,7 @@ from devherd import signals
 from devherd.config.resolved import ConfigPart, ResolvedConfig
 from devherd.history import History
 from devherd.instance.inventory_json import host_name
+from devherd.kubelet import pod_resources
 from devherd.kubernetes.access import ApiAccess, has_labels_to_remove
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import NodeCondition
@@ -75,7 +76,10 @@ class ApiServerClient:
         self._complaint = Once(log.warning)
 
     def run(self) -> int:
-        """Tend the parts until asked to end, or until a new process is needed; returns the exit code."""
+        """Tend the parts until asked to end, or until a new process is needed; returns the exit code.
+
+        Raises MuteError if the kubelet cannot be asked any more.
+        """
         part_of = ConfigPart(self._settings.resolved_config_file, _wanted, self._child.beat)
         watch = self._watch(part_of.value)
         self._forget_problems()
@@ -89,6 +93,7 @@ class ApiServerClient:
                     self._tend(part)
                 if self._api:
                     self._api.close_if_idle()
+                pod_resources.check()
                 self._child.beat()
                 rest(watch, self._settings.waits.round)
         finally:

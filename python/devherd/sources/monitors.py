@@ -15,6 +15,7 @@ import grpc
 
 from devherd import signals
 from devherd.backoff import Backoff
+from devherd.kubelet.deadline import LATE_SECONDS, MuteError
 from devherd.kubelet.endpoint import target
 from devherd.proto import health_pb2, xpumd_pb2
 from devherd.proto.amd_exporter_pb2 import GPUStateResponse, NICStateResponse
@@ -250,7 +251,8 @@ class Stream:
         )
         self._call = watch(None)
         self._came: queue.SimpleQueue[DeviceHealthResponse | grpc.RpcError] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="xpumd", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="xpumd", daemon=True)
+        self._reader.start()
 
     def next(self, timeout: float) -> DeviceHealthResponse | None:
         """The next message; None after `timeout` seconds without one. Raises RpcError when the call has ended."""
@@ -263,8 +265,11 @@ class Stream:
         return came
 
     def cancel(self) -> None:
-        """End the call."""
+        """End the call. Raises MuteError if gRPC does not end it."""
         self._call.cancel()
+        self._reader.join(LATE_SECONDS)
+        if self._reader.is_alive():
+            raise MuteError("a call of xpumd", 0.0)
 
     def _read(self) -> None:
         try:

@@ -8,7 +8,9 @@ import contextlib
 import logging
 import logging.handlers
 import os
+import re
 import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ MAIN_LOG = "supervisor"
 LOG_BYTES = 256 * 1024
 LOG_BACKUPS = 1
 _LONGEST_LINE = 64 * 1024
+_NO_THREAD = re.compile(rb"pthread_create failed|can't start new thread|no thread: ")
+"""Of gRPC (src/core/util/posix/thd.cc), which then crashes or answers no more; of Python; of devherd's scan core."""
+_LAST_WORDS_SECONDS = 30.0
+"""A line that is older says nothing about the end of the process."""
 PATIENCE_SECONDS = 0.2
 """How long a write to stderr waits for its reader."""
 _PIPE_BYTES = select.PIPE_BUF  # a pipe that polls as writable takes this many bytes without blocking
@@ -74,6 +80,12 @@ class Output(POutputDispatcher):
         self._name = config.child_name if config.options.settings.log_format == "json" else ""
         self._forward = forward
         self._line = b""
+        self._no_thread_at = float("-inf")
+
+    @property
+    def lacks_threads(self) -> bool:
+        """True if the child has just said that it could start no thread."""
+        return time.monotonic() - self._no_thread_at < _LAST_WORDS_SECONDS
 
     def _init_normallog(self) -> None:
         config = self.process.config
@@ -87,6 +99,8 @@ class Output(POutputDispatcher):
 
     def _log(self, data: bytes) -> None:
         super()._log(data)
+        if _NO_THREAD.search(data):
+            self._no_thread_at = time.monotonic()
         lines, newline, rest = (self._line + data).rpartition(b"\n")
         if len(rest) > _LONGEST_LINE:
             lines, newline, rest = lines + newline + rest, b"\n", b""

@@ -30,9 +30,12 @@ FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
 NEVER = float("inf")
+PIDS_CURE = "raise the pod's pids limit, or the unit's TasksMax"
 RENEWED = "renewal"
 """Cause of the restart after exit code RENEW, which is no failure."""
 
+_NO_PROCESS = "Too many processes"
+"""supervisord's text for EAGAIN of fork(2)."""
 _ALIVE = (ProcessStates.STARTING, ProcessStates.RUNNING)
 _FOREVER = 2**31 - 1  # XML-RPC's largest integer
 
@@ -168,7 +171,7 @@ class Process(Subprocess):
 
     def record_spawnerr(self, msg: str) -> None:
         """Record why the child could not be started."""
-        self.last_exit = msg
+        self.last_exit = f"{msg}; {PIDS_CURE}" if msg.startswith(_NO_PROCESS) else msg
         super().record_spawnerr(msg)
 
     def _close_output(self) -> None:
@@ -179,6 +182,7 @@ class Process(Subprocess):
 
     def finish(self, pid: int, sts: int) -> None:
         """Handle the end of the child; called after it was reaped."""
+        self.drain()  # its last words
         outputs = list(self.dispatchers.values())
         is_wanted = self.killing or self.config.options.mood != SupervisorStates.RUNNING
         self._cause = self._cause_of(sts)
@@ -213,7 +217,9 @@ class Process(Subprocess):
     def _exit_text(self, status: int) -> str:
         if self._cause == RENEWED:
             return "ended for a fresh sandbox"
-        return "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
+        text = "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
+        lacks_threads = status and any(output.lacks_threads for output in self.dispatchers.values())
+        return f"{text}: no thread could be started; {PIDS_CURE}" if lacks_threads else text
 
     def _cause_of(self, status: int) -> str:
         if self.killing:

@@ -1,0 +1,62 @@
+"""Deadlines that a process keeps itself: gRPC keeps its own in threads, and if it could not start them, it keeps none.
+
+A thread is refused while process ids are short (pids.max of the pod's cgroup, RLIMIT_NPROC). gRPC then logs
+`pthread_create failed`, and neither calls nor servers of this process end any more, even if there are ids again:
+<https://github.com/grpc/grpc/issues/9743>, <https://github.com/grpc/grpc/issues/20366>. Only another process has
+another gRPC.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devherd.errors import DevherdError
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+LATE_SECONDS = 5.0
+"""So much later than gRPC's own deadline, and in a process that runs meanwhile, its answer does not come any more."""
+
+_T = TypeVar("_T")
+
+
+class MuteError(DevherdError):
+    """gRPC has not kept its deadline: the process must be replaced by another one."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(
+            f"gRPC has not ended {what}",
+            f"its own deadline was {seconds:g} s: it has no threads in this process, which began while process ids"
+            " were short",
+            "raise the pod's pids limit, or the unit's TasksMax; the process is started again",
+        )
+
+
+async def in_time(work: Coroutine[Any, Any, _T], seconds: float, what: str) -> _T:
+    """The result of work that gRPC itself is to end after `seconds`. Raises MuteError if it does not.
+
+    The second wait begins after the first: a process that was frozen gives gRPC time to notice that, too.
+    """
+    task = asyncio.create_task(work)
+    try:
+        for wait in (seconds, LATE_SECONDS):
+            done, _ = await asyncio.wait([task], timeout=wait)
+            if done:
+                return task.result()
+        raise MuteError(what, seconds)
+    finally:
+        task.cancel()
+
+
+async def start(starting: "asyncio.Task[None]") -> None:
+    """Return once a server has started, with its error if there is one. Raises MuteError if it does not start."""
+    await asyncio.wait([starting], timeout=LATE_SECONDS)
+    if not starting.done():
+        raise MuteError("the start of a server", 0.0)
+    starting.result()
+
+
+async def stop(server: "grpc.aio.Server", grace: float | None) -> None:
+    """End a server, whose calls have `grace` seconds to end. Raises MuteError if it does not end."""
+    await in_time(server.stop(grace), grace or 0.0, "a server")
