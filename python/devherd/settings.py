@@ -50,6 +50,8 @@ class Settings:
     """The label's value when the file was read; empty if the node has no such label, or it could not be read."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
+    kubelet_root_dir: Path | None = None
+    """The kubelet's `--root-dir`; None: `kubelet_dir`. See `kubelet_root`."""
     registration: RegistrationWay = "kubelet_socket"
     run_dir: Path = DEFAULT_RUN_DIR
     state_dir: Path | None = None
@@ -81,9 +83,18 @@ class Settings:
         return self.kubelet_dir / "device-plugins"
 
     @property
+    def kubelet_root(self) -> Path:
+        """The kubelet's own directory, which its `--root-dir` moves; that of device plugins is always the same.
+
+        Source: DevicePluginPath of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1 is a constant; getPodResourcesDir and
+        getPluginsRegistrationDir of pkg/kubelet/kubelet_getters.go are below the root directory.
+        """
+        return self.kubelet_root_dir or self.kubelet_dir
+
+    @property
     def plugins_registry(self) -> Path:
         """The kubelet's directory in which it finds plugins."""
-        return self.kubelet_dir / "plugins_registry"
+        return self.kubelet_root / "plugins_registry"
 
     @property
     def socket_directory(self) -> Path:
@@ -103,12 +114,13 @@ class Settings:
     @property
     def pod_resources_socket(self) -> Path:
         """The kubelet's PodResources socket."""
-        return self.kubelet_dir / "pod-resources" / "kubelet.sock"
+        return self.kubelet_root / "pod-resources" / "kubelet.sock"
 
     @property
     def kubelet_directories(self) -> tuple[Path, ...]:
         """The directories of the kubelet that a pod mounts: the whole directory, or these parts of it."""
-        return self.kubelet_dir, *self.socket_directories, self.pod_resources_socket.parent
+        own = (self.kubelet_dir, self.kubelet_root, *self.socket_directories, self.pod_resources_socket.parent)
+        return tuple(dict.fromkeys(own))
 
     @property
     def offers_directory(self) -> Path:
@@ -363,7 +375,10 @@ def label_file(run_dir: Path) -> Path:
 DEFAULTS = Settings()
 COMMON_OPTIONS: Mapping[str, CommonOption] = {
     "host_root": CommonOption("DIR", "where the host's sys/, proc/ and dev/ are (default: {})"),
-    "kubelet_dir": CommonOption("DIR", "the kubelet's directory (default: {})"),
+    "kubelet_dir": CommonOption("DIR", "the kubelet's directory, with device-plugins in it (default: {})"),
+    "kubelet_root_dir": CommonOption(
+        "DIR", "the kubelet's --root-dir, with pod-resources in it (default: as --kubelet-dir)"
+    ),
     "registration": CommonOption(
         "WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"
     ),

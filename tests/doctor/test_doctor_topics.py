@@ -1,12 +1,14 @@
 """What the doctor says of each topic: of hosts as they may be, without any of them."""
 
 import asyncio
+import errno
 import os
 import re
 import shutil
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -16,15 +18,22 @@ from certificates import Authority
 from not_tested import not_tested
 
 from devherd.config.web import Tls, Web
-from devherd.doctor import environment, examination, kubelet, notifications, running, runtime, web
+from devherd.doctor import environment, examination, kubelet, notifications, pids, running, runtime, web
 from devherd.doctor.environment import Environment
-from devherd.doctor.kubelet import KubeletDirectory
+from devherd.doctor.kubelet import KubeletDirectory, Refusal
 from devherd.doctor.line import Level
 from devherd.doctor.notifications import Notifications
+from devherd.doctor.pids import Pids
 from devherd.doctor.running import CheckedDirectory, Instance
 from devherd.doctor.runtime import Runtime
 from devherd.doctor.web import Certificate, WebFiles
 from devherd.instance.read import InstanceState
+from devherd.kubelet import cures
+from devherd.kubelet.endpoint import MAX_PATH_BYTES
+from devherd.proto.podresources_v1_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
+)
 from devherd.proto.spool_pb2 import Address, Child, Configuration, Device, Edits, Offer, Problem
 from devherd.settings import Settings
 from devherd_sim.node.presets import preset
@@ -150,8 +159,9 @@ def test_a_kubelet_that_is_away_is_a_problem_unless_it_finds_plugins_by_itself()
     away = "/k/device-plugins/kubelet.sock refuses connections"
     by_call, by_finding = Settings(), Settings(registration="plugins_registry")
 
-    assert troubles(kubelet.judge(kubelet_directory(by_call, kubelet=away), ())) == [("problem", away)]
-    assert troubles(kubelet.judge(kubelet_directory(by_finding, kubelet=away), ())) == []
+    refused = Refusal(away, "start it")
+    assert troubles(kubelet.judge(kubelet_directory(by_call, kubelet=refused), ())) == [("problem", away)]
+    assert troubles(kubelet.judge(kubelet_directory(by_finding, kubelet=refused), ())) == []
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,7 @@ def test_another_plugin_of_the_same_resource_is_a_problem_and_of_an_unknown_one_
 
 def test_a_kubelet_that_answers_a_part_only_is_a_warning():
     """One before v1 of PodResources, or one that was built without."""
-    found = kubelet_directory(Settings(), allocatable="the kubelet does not have version v1 of it")
+    found = kubelet_directory(Settings(), allocatable=Refusal("the kubelet does not have version v1 of it", "update"))
     what = "PodResources does not list allocatable devices: the kubelet does not have version v1 of it"
     assert troubles(kubelet.judge(found, ())) == [("warning", what)]
 
@@ -191,12 +201,13 @@ def test_which_of_its_questions_a_kubelet_answers_is_asked():
     finally:
         server.stop(None).wait()
         shutil.rmtree(settings.kubelet_dir)
-    assert (found.pod_resources, found.allocatable) == ("the kubelet does not have version v1 of it", None)
+    newer = Refusal("the kubelet does not have version v1 of it", "use Kubernetes 1.20 or newer, which has version v1")
+    assert (found.pod_resources, found.allocatable) == (newer, None)
 
 
-def test_sockets_of_others_are_those_on_which_somebody_listens(tmp_path):
+def test_sockets_of_others_are_those_on_which_somebody_listens(directory):
     """Dead ones stay behind, the kubelet's and devherd's own are no rivals."""
-    settings = Settings(kubelet_dir=tmp_path)
+    settings = Settings(kubelet_dir=directory)
     settings.plugin_directory.mkdir()
     listening = []
     before = Path.cwd()
@@ -218,14 +229,94 @@ def test_sockets_of_others_are_those_on_which_somebody_listens(tmp_path):
 
     assert found.others == ("nvidia-gpu.sock",)
     assert (found.refusal, found.kubelet) == (None, None)
-    assert "pod-resources/kubelet.sock does not exist" in found.pod_resources
+    assert "pod-resources/kubelet.sock does not exist" in found.pod_resources.why
+    assert not list(settings.plugin_directory.glob(".*")), "what was tried is removed"
 
 
-def test_a_directory_that_is_missing_is_a_problem(tmp_path):
+def test_a_directory_that_is_missing_is_a_problem(directory):
     """As in a pod without the mount."""
-    lines = troubles(kubelet.judge(kubelet.look(Settings(kubelet_dir=tmp_path)), ()))
+    lines = troubles(kubelet.judge(kubelet.look(Settings(kubelet_dir=directory)), ()))
 
-    assert ("problem", f"{tmp_path}/device-plugins cannot be used: it does not exist") in lines
+    assert ("problem", f"{directory}/device-plugins cannot be used: it does not exist") in lines
+
+
+@pytest.fixture
+def directory():
+    """A directory with a path short enough for sockets."""
+    path = scratch.directory()
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_directory_whose_path_is_too_long_for_a_resources_socket_has_its_own_cure(directory):
+    """Defect: "start the kubelet" was the cure, whatever the error."""
+    long = directory / ("x" * (MAX_PATH_BYTES - len(str(directory)) - 30))
+    (long / "device-plugins").mkdir(parents=True)
+    refusal = kubelet.look(Settings(kubelet_dir=long)).refusal
+
+    assert (refusal.why, refusal.cure.partition(":")[0]) == (
+        "File name too long",
+        "name a shorter directory, such as a link to it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "is_container", "cure"),
+    [
+        (errno.ENOENT, False, "name the kubelet's --root-dir with --kubelet-root-dir"),
+        (errno.ENOENT, True, "give the kubelet's --root-dir as the chart's `kubeletDir`"),
+        (errno.ECONNREFUSED, True, "start the kubelet: nobody listens at the socket"),
+        (errno.EACCES, False, "a security module refuses it"),
+        (errno.EACCES, True, "a security module refuses it"),
+        (errno.ENAMETOOLONG, False, "name a shorter directory"),
+        (errno.EMFILE, False, "raise the limit of open files"),
+    ],
+)
+def test_the_cure_of_a_socket_follows_from_the_error(monkeypatch, number, is_container, cure):
+    """Defect: "mount the directory in the pod" was said on bare metal, and of a socket that SELinux refuses."""
+    monkeypatch.setattr(cures, "is_in_container", lambda: is_container)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert cures.of_pod_resources(OSError(number, os.strerror(number)), Settings()).startswith(cure)
+
+
+def test_what_owner_and_mode_refuse_to_others_root_may():
+    """Only then a security module is at work."""
+    refused = OSError(errno.EACCES, "Permission denied")
+    said = cures.of_registration(refused)
+    assert said == ("run as root" if os.geteuid() else said)
+    assert said.startswith(("run as root", "a security module refuses it"))
+
+
+@pytest.mark.parametrize(
+    ("code", "cure"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "look for another program that asks it all the time"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "the kubelet hangs or is overloaded"),
+        (grpc.StatusCode.UNIMPLEMENTED, "use Kubernetes 1.20 or newer"),
+        (grpc.StatusCode.INTERNAL, "look into the kubelet's log"),
+    ],
+)
+def test_the_cure_of_an_answer_follows_from_its_status_code(directory, code, cure):
+    """Defect: "mount the directory in the pod" was the cure of a kubelet that limits its callers, or hangs."""
+
+    class Refusing(PodResourcesListerServicer):
+        def List(self, request, context):
+            context.abort(code, "no")
+
+    settings = Settings(kubelet_dir=directory)
+    settings.pod_resources_socket.parent.mkdir()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_PodResourcesListerServicer_to_server(Refusing(), server)
+    server.add_insecure_port(f"unix:{settings.pod_resources_socket}")
+    server.start()
+    try:
+        found = kubelet.look(settings)
+    finally:
+        server.stop(None).wait()
+    assert found.pod_resources.cure.startswith(cure)
+    [line] = [line for line in kubelet.judge(found, ()) if line.what.startswith("PodResources does not answer")]
+    assert line.level is Level.WARNING
+    assert line.cure.endswith("; without it no holder of a device is shown")
 
 
 CONTAINERD_1 = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -428,8 +519,52 @@ def test_a_running_instance_is_examined_too():
         ("problem", "not serving 127.0.0.1:9478: Address already in use"),
         ("problem", "resource:a.b_c is STOPPED"),
     ]
-    assert lines[3][1].startswith("a.b/c is not registered: ")
+    assert (lines[3][0], lines[3][1].partition(": ")[0]) == ("problem", "a.b/c is not registered")
     assert lines[4:] == [("problem", "a.b/c: 1 is Unhealthy: xid, ecc")]
+
+
+def test_resources_that_wait_for_a_kubelet_that_is_away_are_a_warning():
+    """Defect: a node that served nothing counted no problem; the kubelet's own line says where it is away."""
+    herd = InstanceState(resources=[Offer(name="a.b/c")])
+    away = Instance(settings=Settings(), is_running=True, herd=herd, is_kubelet_away=True)
+    there = replace(away, is_kubelet_away=False)
+
+    said = "a.b/c is not registered: no status from its process yet"
+    assert troubles(running.judge(away)) == [("warning", said)]
+    assert troubles(running.judge(there)) == [("problem", said)]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, []),
+        (Pids(Path("/c"), 40, 512, 0), []),
+        (Pids(Path("/c"), 40, 512, 7), []),
+        (Pids(Path("/c"), 500, 512, 0), [("warning", "process ids: 500 of 512 in /c")]),
+        (Pids(Path("/c"), 512, 512, 7), [("problem", "process ids: 512 of 512 in /c; 7 were refused since it exists")]),
+    ],
+)
+def test_the_process_ids_of_the_pod_are_counted(found, said):
+    """Defect: what had no thread was blamed on drivers, and no line said how many process ids there may be."""
+    assert troubles(pids.judge(found)) == said
+
+
+def test_the_tightest_limit_of_process_ids_is_that_of_any_cgroup_above(tmp_path):
+    """A pod's own has none where the kubelet limits the pod above it; a container sees its own at the root."""
+    [(controllers, path)] = [
+        row.split(":")[1:]
+        for row in Path("/proc/self/cgroup").read_text().splitlines()
+        if ":pids:" in row or "::" in row
+    ][:1]
+    own = tmp_path / controllers / path.strip("/") / "a" if path == "/" else tmp_path / controllers / path.strip("/")
+    root = tmp_path / controllers
+    own.mkdir(parents=True, exist_ok=True)
+    (root / "pids.current").write_text("90\n")
+    (root / "pids.max").write_text("100\n")
+    (root / "pids.events").write_text("max 3\n")
+    assert pids.look(os.getpid(), tmp_path) == Pids(root, 90, 100, 3)
+    (root / "pids.max").write_text("max\n")
+    assert pids.look(os.getpid(), tmp_path) is None
 
 
 def test_a_port_that_somebody_has_is_taken(tmp_path):

@@ -35,12 +35,20 @@ class Command:
 
 
 OF_A_HOST = ("--config", "--host-root")
-OF_A_SWITCH = ("--config", "--host-root", "--run-dir", "--kubelet-dir")
+OF_A_SWITCH = ("--config", "--host-root", "--run-dir", "--kubelet-dir", "--kubelet-root-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
-OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
-OF_A_KUBELET = ("--kubelet-dir",)
-OF_THE_DOCTOR = ("--config", "--host-root", "--kubelet-dir", "--registration", "--run-dir", "--listen")
+OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir", "--kubelet-root-dir")
+OF_A_KUBELET = ("--kubelet-dir", "--kubelet-root-dir")
+OF_THE_DOCTOR = (
+    "--config",
+    "--host-root",
+    "--kubelet-dir",
+    "--kubelet-root-dir",
+    "--registration",
+    "--run-dir",
+    "--listen",
+)
 
 COMMANDS = {
     "run": Command(

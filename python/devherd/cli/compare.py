@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from devherd.config.model import Config
     from devherd.inventory import Allocations
     from devherd.proto.spool_pb2 import Offer, Problem
+    from devherd.settings import Settings
 
 SHOWN = 4
 """Ids of a difference that a line names; JSON has all of them."""
@@ -79,7 +80,7 @@ def compare(config: "Config", globs: Sequence[str] = ()) -> ComparisonReport:
     from devherd.cli.scan import look
     from devherd.comparison import Comparison
 
-    kubelet, allocations = _asked(config.kubelet_dir / "pod-resources" / "kubelet.sock")
+    kubelet, allocations = _asked(config.settings())
     report = look(config)
     _recall(report.offers, config.settings().offers_file)
     both = Comparison(
@@ -111,16 +112,19 @@ def _recall(offers: "Sequence[Offer]", file: "Path") -> None:
         device.reasons.extend(one for one in reasons.get(key_of(device), ()) if one not in device.reasons)
 
 
-def _asked(socket: "Path") -> "tuple[Kubelet, Allocations]":
+def _asked(settings: "Settings") -> "tuple[Kubelet, Allocations]":
     import asyncio
 
     import grpc.aio
 
+    from devherd.kubelet import cures
     from devherd.kubelet.pod_resources import allocatable_nodes, list_pods, parse
+    from devherd.kubelet.registration import knock, refused
 
-    what, cure = f"cannot ask the kubelet at {socket}", "give the directory of a running kubelet with --kubelet-dir"
-    if not socket.exists():
-        raise UnreachableError(what, "there is no such socket", cure)
+    socket = settings.pod_resources_socket
+    what, refusal = f"cannot ask the kubelet at {socket}", refused(socket)
+    if refusal is not None:
+        raise UnreachableError(what, str(knock(socket)), cures.of_pod_resources(refusal, settings))
 
     async def ask() -> "tuple[Kubelet, Allocations]":
         return await allocatable_nodes(socket), parse(await list_pods(socket))
@@ -128,7 +132,8 @@ def _asked(socket: "Path") -> "tuple[Kubelet, Allocations]":
     try:
         return asyncio.run(ask())
     except grpc.aio.AioRpcError as error:
-        raise UnreachableError(what, f"{error.code().name}: {error.details()}", cure) from error
+        code = error.code().name
+        raise UnreachableError(what, f"{code}: {error.details()}", cures.of_answer(code)) from error
 
 
 def _stay(config: "Config", arguments: argparse.Namespace) -> int:

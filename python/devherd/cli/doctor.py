@@ -1,9 +1,10 @@
 """Check everything that devherd needs of this host, with a cure for each problem; exit code 1 if there is one.
 
 It checks rights, kernel, clock, kubelet, container runtime, devices and drivers, notifications, certificates, disk
-space and the running instance, if any; it changes nothing. In a pod it sees what devherd sees there. `--bundle` also
-writes an archive for a defect report. It contains the names of devices and of the pods that hold them, but no values
-of the configuration that look like secrets: check it before you send it.
+space and the running instance, if any; it changes nothing, but makes a socket beside the kubelet's and removes it. In a
+pod it sees what devherd sees there. `--bundle` also writes an archive for a defect report. It contains the names of
+devices and of the pods that hold them, but no values of the configuration that look like secrets: check it before you
+send it.
 """
 
 import argparse
@@ -75,11 +76,12 @@ def _settings_without_file(arguments: argparse.Namespace) -> Settings:
 
     given = {name: value for name, (value, _) in given_values(vars(arguments), os.environ).items() if value}
     usual = Settings()
-    registration, state_dir = given.get("registration"), given.get("state_dir")
+    registration, state_dir, root_dir = map(given.get, ("registration", "state_dir", "kubelet_root_dir"))
     return Settings(
         config_path=file_of(vars(arguments), os.environ),
         host_root=Path(given.get("host_root", usual.host_root)),
         kubelet_dir=Path(given.get("kubelet_dir", usual.kubelet_dir)),
+        kubelet_root_dir=Path(root_dir) if root_dir else None,
         registration="plugins_registry" if registration == "plugins_registry" else usual.registration,
         run_dir=Path(given.get("run_dir", usual.run_dir)),
         state_dir=Path(state_dir) if state_dir else None,

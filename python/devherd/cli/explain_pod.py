@@ -19,6 +19,7 @@ from devherd.cli.subject import Known
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.history import HistoryEvent
 from devherd.instance.inventory_json import Json, host_name
+from devherd.kubelet import cures
 from devherd.text import amount
 
 if TYPE_CHECKING:
@@ -85,10 +86,13 @@ def of_pod(
 
 def _nobody_knows(settings: "Settings", pods: "ListPodResourcesResponse | None", name: str) -> Exception:
     if pods is None:
+        from devherd.kubelet.registration import refused
+
+        refusal = refused(settings.pod_resources_socket)
         return UnreachableError(
             f"it is not known whether there is a pod `{name}`",
             f"{settings.pod_resources_socket} does not answer",
-            "name the kubelet's directory with --kubelet-dir",
+            "see `devherd doctor`" if refusal is None else cures.of_pod_resources(refusal, settings),
         )
     close = difflib.get_close_matches(name, [f"{pod.namespace}/{pod.name}" for pod in pods.pod_resources], n=1)
     cure = f"did you mean `{close[0]}`?" if close else "`devherd explain RESOURCE` shows why a pod gets no device here"
@@ -165,13 +169,13 @@ def _obstacles(known: Known) -> list[Json]:
 
 def _happened(known: Known, events: Sequence[HistoryEvent], given: Sequence[HistoryEvent]) -> list[HistoryEvent]:
     """The allocations `given`, and the events of their devices until another pod got these, by time."""
+    boot = history.booted()
     found = {id(event): event for event in given}
     for allocation in given:
         for listed_id in history.devices_of(allocation):
             until = min(
                 (event.at(boot) for event in events if _ends(event, allocation, listed_id, boot)), default=math.inf
             )
-    boot = history.booted()
             subject = known.subject(allocation.resource_name, listed_id)
             device_id = subject.key[2] if subject else listed_id.rpartition("::")[0] or listed_id
             for event in events:

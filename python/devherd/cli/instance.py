@@ -30,11 +30,11 @@ def instance_settings(arguments: argparse.Namespace) -> Settings:
 def as_in_force(settings: Settings, arguments: argparse.Namespace) -> Settings:
     """The settings with the instance's kubelet and state directory unless options or environment give them."""
     of_instance = of_the_instance(settings)
-    if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
-        settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
-    if not (arguments.state_dir or os.environ.get("DEVHERD_STATE_DIR")):
-        settings = replace(settings, state_dir=of_instance.state_dir)
-    return settings
+    names = ("kubelet_dir", "kubelet_root_dir", "state_dir")
+    given = {name for name in names if getattr(arguments, name) or os.environ.get(f"DEVHERD_{name.upper()}")}
+    if "kubelet_dir" in given:
+        given.add("kubelet_root_dir")  # of another kubelet
+    return replace(settings, **{name: getattr(of_instance, name) for name in names if name not in given})
 
 
 def reaching_settings(arguments: argparse.Namespace, *, is_warned: bool = True) -> Settings:

@@ -60,8 +60,11 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 COMMON_TITLE = "common options"
 
 
-OWN_KUBELET_DIR = {"--kubelet-dir": "a directory of your own, such as /tmp/kubelet; it has no default"}
-"""The text of an option that differs where the kubelet is a simulated one: it does not take a real one's directory."""
+OWN_KUBELET_DIR = {
+    "--kubelet-dir": "a directory of your own, such as /tmp/kubelet; it has no default",
+    "--kubelet-root-dir": "where all but device-plugins is, as with a kubelet's --root-dir (default: as --kubelet-dir)",
+}
+"""The texts of options that differ where the kubelet is a simulated one: it does not take a real one's directory."""
 
 
 def add_common_options(

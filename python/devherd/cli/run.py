@@ -85,9 +85,10 @@ def run(arguments: "argparse.Namespace", waits: Waits = USUAL_WAITS) -> int:
 
 def _refuse_no_directory(config: "Config") -> None:
     """Raise UsageError if the host root, or an existing kubelet path, is not a directory."""
-    kubelet_dir = config.kubelet_dir if config.kubelet_dir.exists() else None
-    for directory, option in ((config.host_root, "--host-root"), (kubelet_dir, "--kubelet-dir")):
-        if directory and not directory.is_dir():
+    of_the_kubelet = ((config.kubelet_dir, "--kubelet-dir"), (config.kubelet_root_dir, "--kubelet-root-dir"))
+    there = [(directory, option) for directory, option in of_the_kubelet if directory and directory.exists()]
+    for directory, option in ((config.host_root, "--host-root"), *there):
+        if not directory.is_dir():
             raise UsageError(f"cannot use {directory}", "it is not a directory", f"name the right one with {option}")
 
 

@@ -7,6 +7,7 @@ PodResources. Without an action it runs in the foreground until SIGTERM or SIGIN
 
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
   devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
+  devherd sim kubelet --kubelet-root-dir /tmp/data --kubelet-dir /tmp/kubelet   # as with a kubelet's --root-dir
   devherd sim kubelet --kubernetes 1.36 --kubelet-dir /tmp/kubelet      # the rules of registration up to 1.36
   devherd sim kubelet exec --kubelet-dir /tmp/kubelet -- ./my-plugin    # for a plugin with a fixed /var/lib/kubelet
   devherd sim kubelet wait example.com/gpu --allocatable 4 --kubelet-dir /tmp/kubelet
@@ -116,6 +117,7 @@ def _node(arguments: argparse.Namespace) -> dict[str, Any]:
             f"a grace period of {arguments.grace_period} s", "it must not be negative", "give 0 or more seconds"
         )
     return {
+        "root_dir": load_config(arguments).kubelet_root_dir,
         "kubernetes": arguments.kubernetes,
         "topology_policy": arguments.topology_policy,
         "numa_nodes": arguments.numa_nodes,

@@ -160,9 +160,10 @@ _OF_THE_KUBELET = ("device-plugins", "plugins", "plugins_registry", "pod-resourc
 def _shared_directory(config: Config) -> Iterator[Problem]:
     """An error for a run directory that other programs use: devherd would set its mode to 0700 and fill it."""
     run_dir, kubelet_dir = config.run_dir, config.kubelet_dir
+    roots = {kubelet_dir, config.kubelet_root_dir or kubelet_dir}
     if run_dir == Path("/"):
         yield Problem(("run_dir",), "`/` is the root of the file system", "give a directory of its own")
-    elif run_dir in (kubelet_dir, *(kubelet_dir / name for name in _OF_THE_KUBELET)):
+    elif run_dir in {*roots, *(root / name for root in roots for name in _OF_THE_KUBELET)}:
         what = f"`{run_dir}` is the kubelet's, which empties `{kubelet_dir}/device-plugins` when it starts"
         yield Problem(("run_dir",), what, "give a directory of its own, like `/run/devherd`")
 

@@ -12,7 +12,7 @@ from devherd.config.errors import Positions, Problem, WrongValueError, config_er
 from devherd.config.values import absolute_path
 from devherd.settings import COMMON_OPTIONS, Settings
 
-_OF_AN_INSTANCE = ("kubelet_dir", "run_dir", "state_dir")
+_OF_AN_INSTANCE = ("kubelet_dir", "kubelet_root_dir", "run_dir", "state_dir")
 """The options that commands need to reach an instance."""
 
 
@@ -63,5 +63,9 @@ def directories(options: Mapping[str, str | None], environ: Mapping[str, str], *
             problems.append(Problem((name,), error.what, error.cure))
     if problems:
         raise config_error(source, problems, positions, {name: origin for name, (_, origin) in given.items()})
-    run_dir, kubelet_dir = found.get("run_dir", usual.run_dir), found.get("kubelet_dir", usual.kubelet_dir)
-    return Settings(run_dir=run_dir, kubelet_dir=kubelet_dir, state_dir=found.get("state_dir"))
+    return Settings(
+        run_dir=found.get("run_dir", usual.run_dir),
+        kubelet_dir=found.get("kubelet_dir", usual.kubelet_dir),
+        kubelet_root_dir=found.get("kubelet_root_dir"),
+        state_dir=found.get("state_dir"),
+    )

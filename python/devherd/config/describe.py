@@ -245,6 +245,7 @@ RARE = frozenset(
         # Set by an option of the command line, a unit or a manifest.
         "host_root",
         "kubelet_dir",
+        "kubelet_root_dir",
         "registration",
         "run_dir",
         "state_dir",

@@ -485,7 +485,10 @@ class Config(Section):
     host_root: AbsolutePath = DEFAULTS.host_root
     """The directory of the host's `sys/`, `proc/` and `dev/`: for example `/host` in a container."""
     kubelet_dir: AbsolutePath = DEFAULTS.kubelet_dir
-    """The kubelet's directory, with `device-plugins/` and `pod-resources/` in it."""
+    """The kubelet's directory, with `device-plugins/` in it: the same whatever the kubelet's `--root-dir`."""
+    kubelet_root_dir: AbsolutePath | None = DEFAULTS.kubelet_root_dir
+    """The kubelet's `--root-dir`, with `pod-resources/`, `plugins_registry/` and `pods/` in it. Default: `kubelet_dir`.
+    """
     registration: RegistrationWay = DEFAULTS.registration
     """Whether devherd registers at the kubelet's socket, or the kubelet finds it in `plugins_registry/`."""
     run_dir: AbsolutePath = DEFAULTS.run_dir

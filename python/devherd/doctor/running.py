@@ -10,10 +10,12 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
+from devherd.doctor import pids
 from devherd.doctor.line import Line, ill, ok, problem, warning
+from devherd.doctor.pids import Pids
 from devherd.instance import lost_devices
 from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, read_instance
-from devherd.kubelet.registration import knock
+from devherd.kubelet.registration import is_away, knock
 from devherd.mounts import mount_at, mounts_of
 from devherd.process import heartbeats_of, is_in_container
 from devherd.proto import spool_pb2
@@ -56,6 +58,10 @@ class Instance:
     """Directories that the instance must write, but that are read-only in the mounts of its unit or pod."""
     removed: tuple[Path, ...] = ()
     """The kubelet's directories in the instance's mounts that were since removed on the host."""
+    process_ids: Pids | None = None
+    """The process ids of its pod or unit; None if unknown."""
+    is_kubelet_away: bool = False
+    """Whether no kubelet listens: resources then wait for it."""
 
 
 def look(settings: Settings) -> Instance:
@@ -73,6 +79,8 @@ def look(settings: Settings) -> Instance:
         taken=tuple(address for address in settings.listen_addresses if _is_taken(address)),
         read_only=read_only,
         removed=removed,
+        process_ids=_process_ids(herd.supervisor_pid),
+        is_kubelet_away=is_away(settings),
     )
 
 
@@ -90,7 +98,8 @@ def judge(found: Instance) -> Iterator[Line]:
     instance = found.herd.instance
     which = f": devherd {instance.version}, process {instance.pid}" if instance else ""
     yield ok(TOPIC, f"an instance runs in {run_dir}{which}")
-    yield from _of_the_herd(found.herd)
+    yield from pids.judge(found.process_ids)
+    yield from _of_the_herd(found.herd, is_kubelet_away=found.is_kubelet_away)
     for path in found.read_only:
         of_the_unit = f"`ReadWritePaths=-{path}` in `systemctl edit devherd`, and a restart"
         cure = "mount it writable in the pod" if is_in_container() else of_the_unit
@@ -100,7 +109,15 @@ def judge(found: Instance) -> Iterator[Line]:
         yield problem(TOPIC, f"{path} was removed on the host; the instance that runs sees the old one", cure)
 
 
-def _of_the_herd(herd: InstanceState) -> Iterator[Line]:
+def _process_ids(pid: int) -> Pids | None:
+    """The process ids of the supervisor's cgroup; None if it cannot be seen from here."""
+    try:
+        return pids.look(pid) if pid else None
+    except OSError:
+        return None
+
+
+def _of_the_herd(herd: InstanceState, *, is_kubelet_away: bool) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
         yield problem(TOPIC, what, "correct the file (`devherd config check FILE`) and reload: `devherd ctl update`")
@@ -111,7 +128,9 @@ def _of_the_herd(herd: InstanceState) -> Iterator[Line]:
     for resource in herd.resources:
         registration = herd.registration(resource.name)
         if not registration.registered:
-            yield warning(TOPIC, f"{resource.name} is not registered: {registration.detail}", "devherd status")
+            what = f"{resource.name} is not registered: {registration.detail}"
+            level = warning if is_kubelet_away else problem  # then the kubelet's own line is the problem
+            yield level(TOPIC, what, f"devherd explain {resource.name}; devherd ctl tail {resource.name}")
         for device in resource.devices:
             if device.reasons:
                 yield problem(TOPIC, ill(resource, device), f"devherd explain {resource.name} {device.id}")

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from devherd.backoff import Backoff
+from devherd.kubelet.cures import AWAY
 from devherd.kubelet.deadline import in_time
 from devherd.kubelet.endpoint import MAX_PATH_BYTES, Endpoint, Identity, identity, target
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -196,6 +197,12 @@ def may_listen(settings: Settings) -> bool:
     if settings.registration == "plugins_registry" and not path.exists():
         return True
     return knock(path) is None
+
+
+def is_away(settings: Settings) -> bool:
+    """True if no kubelet listens here. False if one may, and something else keeps devherd from it."""
+    refusal = None if may_listen(settings) else refused(settings.kubelet_socket)
+    return refusal is not None and refusal.errno in AWAY
 
 
 def knock(path: Path) -> str | None:

@@ -128,7 +128,7 @@ class LedgerLooks:
 
     def _has_ended(self, uid: str) -> bool:
         """True if the kubelet's directory of pods can be seen and has no entry for this pod."""
-        pods = self._settings.kubelet_dir / "pods"
+        pods = self._settings.kubelet_root / "pods"
         return pods.is_dir() and not (pods / uid).exists()
 
     def _write(self, open_by: Mapping[DeviceKey, Sequence[Opened]]) -> None:

@@ -10,7 +10,7 @@ from devherd.errors import DevherdError
 from devherd.history import History
 from devherd.kubelet.endpoint import Identity as SocketIdentity
 from devherd.kubelet.endpoint import identity
-from devherd.kubelet.registration import knock, may_listen
+from devherd.kubelet.registration import is_away, knock, may_listen
 from devherd.mounts import mount_at, mounts_of
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -97,7 +97,8 @@ class KubeletWatch:
         before, self._socket = self._socket, identity(self._settings.kubelet_socket) or self._socket
         if is_awaited and self._since is None:
             self._since = now
-            self._log(logging.WARNING, f"the kubelet is away: {self._why()}; resources wait for it")
+            state = "is away" if is_away(self._settings) or may_listen(self._settings) else "cannot be called"
+            self._log(logging.WARNING, f"the kubelet {state}: {self._why()}; resources wait for it")
         elif not is_awaited and self._since is not None and may_listen(self._settings):
             away, self._since = duration(now - self._since), None
             self._log(logging.INFO, f"the kubelet is back after {away}")

@@ -36,6 +36,8 @@ from devherd_sim.kubelet.topology import Policy, Topology
 class EmbeddedKubelet:
     """A kubelet's device manager on a directory of its own.
 
+    `root_dir`: where all but the directory of device plugins is, as with a kubelet's `--root-dir`.
+
     Raises UsageError for more NUMA nodes than the policy allows.
     """
 
@@ -43,12 +45,13 @@ class EmbeddedKubelet:
         self,
         kubelet_dir: Path,
         *,
+        root_dir: Path | None = None,
         topology_policy: Policy = "none",
         numa_nodes: int = 1,
         grace_seconds: float = GRACE_SECONDS,
         kubernetes: Release = NEWEST,
     ) -> None:
-        self.paths = Settings(kubelet_dir=kubelet_dir)
+        self.paths = Settings(kubelet_dir=kubelet_dir, kubelet_root_dir=root_dir)
         self.kubernetes = kubernetes
         """The release whose rules of registration it has."""
         topology = Topology(topology_policy, numa_nodes)
@@ -248,8 +251,7 @@ class EmbeddedKubelet:
         self._listeners.append(listener)
 
     def _watch_registry(self) -> None:
-        directory = self.paths.kubelet_dir / "plugins_registry"
-        self._watcher = PluginWatcher(directory, self._connections, self.events)
+        self._watcher = PluginWatcher(self.paths.plugins_registry, self._connections, self.events)
         self._watcher.start()
 
     def _serve_registration(self, server: grpc.aio.Server) -> None:
