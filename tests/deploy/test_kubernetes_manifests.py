@@ -446,6 +446,18 @@ def test_the_component_for_devlink_gives_the_pod_the_hosts_network_and_nothing_e
     assert in_order(patch) == in_order(pod)
 
 
+@pytest.mark.parametrize("others", [(), ("nvidia", "nvidia-operator"), ("nvidia", "nvidia-operator-old")])
+def test_hosts_without_selinuxs_type_have_a_component_for_every_container(kubectl, tmp_path, others):
+    """Defect: on Bottlerocket and Azure Container Linux no pod started, and only a value of the chart helped."""
+    [daemon_set] = of_kind("DaemonSet", with_components(kubectl, tmp_path, "selinux-spc", *others))
+    pod = daemon_set["spec"]["template"]["spec"]
+    types = [
+        each["securityContext"]["seLinuxOptions"]["type"]
+        for each in (*pod["containers"], *pod.get("initContainers", []))
+    ]
+    assert types == ["spc_t"] * (2 if others else 1)
+
+
 @pytest.fixture(scope="module")
 def pools(kubectl):
     """The DaemonSet of each pool in overlays/."""

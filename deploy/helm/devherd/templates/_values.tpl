@@ -90,6 +90,7 @@
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy }}
 {{- range $pod.initContainers }}
 {{- $_ := set . "image" $container.image }}{{ $_ := set . "imagePullPolicy" $container.imagePullPolicy }}
+{{- include "devherd.override" (dict "to" .securityContext "by" $pool.securityContext) }}
 {{- end }}
 {{- include "devherd.override" (dict "to" $container.resources "by" $pool.resources) }}
 {{- include "devherd.override" (dict "to" $container.securityContext "by" $pool.securityContext) }}
