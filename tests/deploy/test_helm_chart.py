@@ -1,6 +1,7 @@
 """The Helm chart makes of its values what kustomize makes of the same components, and refuses wrong ones."""
 
 import json
+import shutil
 import subprocess
 import tarfile
 import tomllib
@@ -22,8 +23,8 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 WITH = {"node-condition": ("events",)}
 """What a component is refused without."""
-BY_VALUE_INSTEAD = {"k0s", "microk8s", "compare"}
-"""Components whose place the values kubeletDir and compare take."""
+BY_VALUE_INSTEAD = {"k0s", "microk8s", "compare", "selinux-spc"}
+"""Components whose place the values kubeletDir, compare and securityContext take."""
 COMPONENTS = sorted({path.name for path in (KUBERNETES / "components").iterdir()} - BY_VALUE_INSTEAD)
 
 
@@ -240,6 +241,36 @@ def test_every_value_reaches_its_place(helm):
     assert volumes["opt"] == {"name": "opt", "hostPath": {"path": "/opt"}}
     assert container["volumeMounts"][-1] == {"name": "opt", "mountPath": "/opt"}
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "g": "h"}
+
+
+@pytest.mark.parametrize("component", ["nvidia-operator", "nvidia-operator-old"])
+def test_the_security_context_is_that_of_every_container(helm, component):
+    """Defect: on a host without SELinux's type the documented value left the init container with it: no pod started."""
+    values = {"components": ["nvidia", component], "securityContext": {"seLinuxOptions": {"type": "spc_t"}}}
+    pod = helm.by_kind(values)["DaemonSet"]["spec"]["template"]["spec"]
+    containers = [*pod["containers"], *pod["initContainers"]]
+    assert [each["securityContext"]["seLinuxOptions"] for each in containers] == [{"type": "spc_t"}] * 2
+    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in containers)
+
+
+@pytest.mark.parametrize("way", ["left out", "replaced by their text"])
+def test_a_chart_whose_symbolic_links_are_lost_says_so(helm, tmp_path, way):
+    """Defect: under Flux, and in a checkout on Windows, it ended with "nil pointer evaluating interface {}.template".
+
+    Flux leaves links out: <https://github.com/fluxcd/source-controller/pull/1931>; for git see `core.symlinks`.
+    """
+    chart = shutil.copytree(CHART, tmp_path / "devherd", symlinks=True)
+    links = [path for path in chart.rglob("*") if path.is_symlink()]
+    assert len(links) > 30
+    for link in links:
+        text = str(link.readlink())
+        link.unlink()
+        if way != "left out":
+            link.write_text(text)
+    every = {"cleanNodes": True, "podMonitor": {"enabled": True}, "components": ["events", "labels-node"]}
+    for values in ({}, {"vendors": ["nvidia"]}, every):
+        with pytest.raises(ValueError, match="use the package that `make chart` makes, or deploy/kubernetes"):
+            helm.manifests(values, chart=chart)
 
 
 def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):

@@ -74,6 +74,17 @@ def test_the_kubelet_is_started_when_devherd_is_ready_and_not_before():
     assert {"kubelet.service", "k3s.service", "rke2-agent.service", "k0sworker.service"} <= set(before)
 
 
+def test_the_units_of_every_distribution_that_carries_a_kubelet_wait_for_devherd():
+    """Defect: MicroShift's and Canonical's kubelets were started beside it, and could admit pods before.
+
+    Names: packaging/systemd/microshift.service of openshift/microshift; the daemons `kubelet` of the snaps k8s
+    (canonical/k8s-snap) and kubelet, which snapd calls snap.SNAP.DAEMON.service.
+    """
+    lines = UNIT.read_text().splitlines()
+    before = " ".join(line.removeprefix("Before=") for line in lines if line.startswith("Before=")).split()
+    assert {"microshift.service", "snap.k8s.kubelet.service", "snap.kubelet.daemon.service"} <= set(before)
+
+
 def test_systemd_finds_little_exposed(analyze):
     """The score for what the service could do to the host, 0 to 10, stays at 3 or better (an open service has 9)."""
     scored = analyze("security", "--offline=true", "--threshold=30", "--no-pager")

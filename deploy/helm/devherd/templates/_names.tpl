@@ -71,3 +71,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else }}{{ printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
 {{- end }}
 {{- end }}
+
+{{/* In the checkout the files are symbolic links. Flux leaves links out of what it takes from Git, git without core.symlinks has their text. */}}
+{{- define "devherd.checkFiles" -}}
+{{- range list "daemonset.yaml" "clean-nodes/job.yaml" "components/nvidia/kustomization.yaml" "components/events/rbac.yaml" "rules.yaml" }}
+{{- if not (contains ": " ($.Files.Get (printf "files/%s" .))) }}
+{{- fail (printf "files/%s: it is not there — this is the chart of a checkout, whose files are symbolic links, and these are lost — use the package that `make chart` makes, or deploy/kubernetes, which has no links" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
