@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from devherd.kubelet import deadline, pod_resources
+from devherd.kubelet import cures, deadline, pod_resources
 from devherd.kubelet.deadline import MuteError, in_time
 from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
@@ -84,6 +84,22 @@ async def test_a_server_that_does_not_stop_is_not_waited_for():
         await deadline.start(asyncio.create_task(never()))
 
 
+async def test_a_question_that_cannot_be_asked_for_lack_of_threads_is_no_answer(monkeypatch, tmp_path):
+    """Defect: while process ids were short, /metrics was answered with 500, because of the holders alone."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    socket = tmp_path / "kubelet.sock"
+    socket.touch()
+    monkeypatch.setattr(grpc.aio, "insecure_channel", refuse)
+    assert await pod_resources.PodResources(socket).allocations() is None
+    with pytest.raises(grpc.aio.AioRpcError, match="no thread: can't start new thread") as refused:
+        await pod_resources.list_pods(socket)
+    assert cures.of_answer(refused.value.code().name).startswith("raise the pod's pids limit")
+    pod_resources.check()
+
+
 async def test_a_question_to_the_kubelet_that_does_not_come_back_is_no_answer_and_stops_the_heart(
     monkeypatch, tmp_path
 ):
@@ -95,7 +111,7 @@ async def test_a_question_to_the_kubelet_that_does_not_come_back_is_no_answer_an
     monkeypatch.setattr(pod_resources, "DEADLINE_SECONDS", 0.05)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await pod_resources.list_pods(tmp_path / "kubelet.sock")
-    assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert refused.value.code() is grpc.StatusCode.ABORTED
     child = Child("holders", Settings(run_dir=tmp_path), heartbeats := Heartbeats(2), heartbeats.claim())
     with pytest.raises(MuteError):
         await pod_resources.ask_beside_the_heartbeat(child, never())

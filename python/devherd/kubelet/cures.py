@@ -8,6 +8,8 @@ from devherd.settings import Settings
 
 AWAY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 """Errors of a connection to the socket of a kubelet that does not run, or not here."""
+WITHOUT_THREADS = "ABORTED"
+"""The status code of a call that failed in this process: the kubelet has no such answer."""
 _SHORTER = "name a shorter directory, such as a link to it: a socket's path has 107 bytes at most"
 _ROOM = "make room on its file system, blocks and inodes"
 
@@ -78,5 +80,6 @@ _BY_CODE = {
     " second, of all programs together",
     "DEADLINE_EXCEEDED": "the kubelet hangs or is overloaded: look into its log (`journalctl -u kubelet`)",
     "UNIMPLEMENTED": "use Kubernetes 1.20 or newer, which has version v1",
+    WITHOUT_THREADS: "raise the pod's pids limit, or the unit's TasksMax",
     "PERMISSION_DENIED": "let the kubelet's policy permit it",
 }

@@ -17,6 +17,7 @@ import grpc.aio
 
 from devherd import signals
 from devherd.inventory import Allocations, Holder
+from devherd.kubelet.cures import WITHOUT_THREADS
 from devherd.kubelet.deadline import MuteError, in_time
 from devherd.kubelet.endpoint import target
 from devherd.log import Once
@@ -133,7 +134,7 @@ async def allocatable_nodes(socket: Path) -> dict[str, dict[str, frozenset[int]]
 async def _answer(
     socket: Path, ask: "Callable[[PodResourcesListerAsyncStub], grpc.aio.UnaryUnaryCall[Any, _T]]"
 ) -> "_T":
-    """The answer of a call. Raises grpc.aio.AioRpcError, also if gRPC itself does not end the call."""
+    """The answer of a call. Raises grpc.aio.AioRpcError, also if gRPC does not end the call, or cannot begin it."""
 
     async def answer() -> _T:
         async with grpc.aio.insecure_channel(target(socket), options=_CHANNEL_OPTIONS) as channel:
@@ -144,9 +145,14 @@ async def _answer(
         return await in_time(answer(), DEADLINE_SECONDS, "a call of PodResources")
     except MuteError as error:
         _mute.append(error)
-        nothing = grpc.aio.Metadata()
-        code = grpc.StatusCode.DEADLINE_EXCEEDED
-        raise grpc.aio.AioRpcError(code, nothing, nothing, details=str(error)) from error
+        raise _without_threads(str(error)) from error
+    except RuntimeError as error:  # Python's for a thread that cannot be started
+        raise _without_threads(f"no thread: {error}") from error
+
+
+def _without_threads(why: str) -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode[WITHOUT_THREADS], nothing, nothing, details=why)
 
 
 def check() -> None:
