@@ -106,6 +106,22 @@ FORMS = [
         {"pci_address": "0000:03:00.0"},
     ),
     (
+        "amdgpu 0000:03:00.0: amdgpu: Saved bad pages 64 reaches threshold value 64",
+        "amdgpu-bad-pages-beyond-threshold",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    (
+        "amdgpu 0000:03:00.0: amdgpu: Saved bad pages(64) reaches threshold value(64).",
+        "amdgpu-bad-pages-beyond-threshold",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    ("amdgpu 0000:03:00.0: amdgpu: GPU reset begin!", "amdgpu-reset-begun", {"pci_address": "0000:03:00.0"}),
+    (
+        "amdgpu 0000:03:00.0: amdgpu: GPU reset begin!. Source:  1",
+        "amdgpu-reset-begun",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    (
         "amdgpu 0000:03:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
         "amdgpu-uncorrectable-error",
         {"pci_address": "0000:03:00.0"},
@@ -118,6 +134,23 @@ FORMS = [
     (
         "xe 0000:03:00.0: [drm] *ERROR* GT1: load failed: status = 0x80007134, time = 8ms",
         "xe-firmware-not-loaded",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    *[
+        (f"i915 0000:03:00.0: [drm] *ERROR* {text}", rule, {"pci_address": "0000:03:00.0"})
+        for text, rule in (
+            ("GT0: Failed to initialize GPU, declaring it wedged!", "i915-wedged"),
+            ("Failed to initialize GPU, declaring it wedged!", "i915-wedged"),
+            ("GT0: Failed to reset chip", "i915-reset-failed"),
+            ("GT0: Failed to initialise HW following reset (-5)", "i915-reset-failed"),
+            ("intel_gt_reset_global timed out, cancelling all in-flight rendering.", "i915-reset-failed"),
+            ("GT0: GuC initialization failed -ENOENT", "i915-firmware-not-loaded"),
+            ("GuC initialization failed -110", "i915-firmware-not-loaded"),
+        )
+    ],
+    (
+        "i915 0000:03:00.0: Failed to re-initialize GPU[0], declaring it wedged!",
+        "i915-wedged",
         {"pci_address": "0000:03:00.0"},
     ),
     (
@@ -170,7 +203,14 @@ SILENT = [
     "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04  Release Build",
     "NVRM: RmInitAdapter failed! (0x27:0x38:1193)",
     "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* GPU Recovery Failed: -110",
-    "amdgpu 0000:0d:00.0: amdgpu: GPU reset begin!",
+    "amdgpu 0000:0d:00.0: amdgpu: GPU jobs stop begin!",
+    # firmware that old GPUs do without, and a load that may be tried again (intel_uc.c)
+    "i915 0000:0d:00.0: [drm] *ERROR* GT0: GuC firmware i915/adlp_guc_70.bin: fetch failed -ENOENT",
+    "i915 0000:0d:00.0: [drm] GT0: GUC: load failed: status = 0x400000A0, time = 1ms, freq = 850MHz, ret = -110",
+    # a program's hang: its engine was reset
+    "i915 0000:0d:00.0: [drm] GPU HANG: ecode 12:4:2e040a51, in ffmpeg [1337]",
+    "i915 0000:0d:00.0: [drm] Resetting chip for GuC failed to reset rcs0 (reason=0x00000000)",
+    "i915 0000:0d:00.0: [drm] *ERROR* GT0: rcs0 reset request timed out: {request: 00000001, RESET_CTL: 00000001}",
     "amdgpu 0000:0d:00.0: amdgpu: GPU reset succeeded, trying to resume",
     "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count",
     "pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",

@@ -231,6 +231,7 @@ ROWS = [
         fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset end with ret = -110"),
         fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset(2) succeeded!"),
     ),
+    Row("kernel-log", "gpu-reset", AMD, **of_fault("reset-hangs"), value="amdgpu-reset-begun"),
     Row(
         "kernel-log",
         "ecc",

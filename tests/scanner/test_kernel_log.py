@@ -13,6 +13,7 @@ from devherd.config.resolved import NVML_ANSWER
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner import kernel_log
 from devherd.scanner.files import ScannerFiles
+from devherd.scanner.host_events import HostChanges
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -341,6 +342,70 @@ def test_a_wedged_gpu_is_taken_back_when_its_driver_has_reset_it(tmp_path):
     assert list(node.hear().words().values()) == [["wedged"]]
     node.log.write(f"xe {address}: [drm] device wedged, but recovered through reset", pci_address=address)
     assert node.hear().words() == {}
+
+
+def test_a_gpu_that_i915_could_not_start_is_unhealthy_until_it_is_bound_anew(tmp_path):
+    """Defect: it was Healthy: i915 makes its nodes, and sends no uevent of it. It is logged before devherd starts."""
+    node = Node(tmp_path, "intel-gpu-2")
+    places = {place.name for place in (node.node.root / "sys/bus/pci/drivers/i915").glob("*:*")}
+    [address] = places
+    faults.inject(node.node, "wedged", address, "at-load")
+    words = node.start().words()
+    assert list(words.values()) == [["firmware", "wedged"]]
+    node.files.observer.poll(periodic=True)
+    function = next(
+        place
+        for entry in node.files.observer.inventory.entries.values()
+        for place in entry.device.functions
+        if place.endswith(address)
+    )
+    bound = {"ACTION": "bind", "DEVPATH": function.removeprefix("/sys"), "SUBSYSTEM": "pci", "DRIVER": "i915"}
+    node.files.observer.poll(periodic=False, changes=HostChanges([bound]))
+    assert node.hear().words() == {}
+
+
+def test_a_chip_that_i915_could_not_reset_is_wedged_until_a_later_reset_helps(tmp_path):
+    """Defect: it was Healthy. `ERROR=0` is sent of a GPU that is not wedged any more, and of no other."""
+    node = Node(tmp_path, "intel-gpu-2").start()
+    entry = next(
+        entry for entry in node.files.observer.inventory.entries.values() if entry.device.attributes["driver"] == "i915"
+    )
+    node.log.write(f"i915 {entry.device.attributes['pci_address']}: [drm] *ERROR* GT0: Failed to reset chip")
+    assert list(node.hear().words().values()) == [["wedged"]]
+    card = f"{entry.device.functions[0].removeprefix('/sys')}/drm/card0"
+    helped = {"ACTION": "change", "DEVPATH": card, "SUBSYSTEM": "drm", "ERROR": "0"}
+    node.files.observer.poll(periodic=False, changes=HostChanges([helped]))
+    assert node.hear().words() == {}
+
+
+def test_a_reset_of_amd_that_does_not_end_makes_the_gpu_unhealthy_after_a_minute(tmp_path):
+    """Defect: a reset that began and hung was nothing. AMD lists such resets; only a reboot ends them."""
+    node = Node(tmp_path, "amd-8")
+    hangs, resets, done = sorted(place.name for place in (node.node.root / "sys/bus/pci/drivers/amdgpu").glob("*:*"))[:3]
+    now = time.monotonic()
+    begun = "amdgpu {}: amdgpu: GPU reset begin!. Source:  1"
+    node.log.write(begun.format(hangs), monotonic=now - 61)
+    node.log.write(begun.format(done), monotonic=now - 300)
+    node.log.write(f"amdgpu {done}: amdgpu: GPU reset(3) succeeded!", monotonic=now - 290)
+    node.log.write(begun.format(resets), monotonic=now - 20)
+    words = node.start().words()
+    by_address = {
+        entry.device.attributes["pci_address"]: words.get(entry.device.id)
+        for entry in node.files.observer.inventory.entries.values()
+    }
+    assert [by_address[address] for address in (hangs, resets, done)] == [["gpu-reset"], None, None]
+    faults.inject(node.node, "reset-hangs", hangs)
+    faults.clear(node.node, "reset-hangs", hangs)
+    assert node.hear().words() == {}
+
+
+def test_a_gpu_whose_bad_pages_reach_the_threshold_is_unhealthy_at_once(tmp_path):
+    """Defect: it was Healthy until its driver started the next time, which says the same in other words."""
+    node = Node(tmp_path, "amd-8").start()
+    address = min(place.name for place in (node.node.root / "sys/bus/pci/drivers/amdgpu").glob("*:*"))
+    node.log.write(f"amdgpu {address}: amdgpu: Saved bad pages 64 reaches threshold value 64")
+    assert node.hear().held() == [("ecc", "amdgpu-bad-pages-beyond-threshold", 1)]
+    assert list(node.words().values()) == [["ecc"]]
 
 
 def test_a_rule_of_the_user_s_own_is_a_warning_with_its_name(node):

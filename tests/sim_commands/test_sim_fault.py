@@ -42,6 +42,22 @@ CASES = [
         unsent=[("bind", "DRIVER", "i915")],
     ),
     Case(
+        "wedged",
+        "intel-gpu-2",
+        "at-load",
+        said=[
+            "i915 {at}.0: [drm] *ERROR* GT0: GuC initialization failed -ENOENT",
+            "i915 {at}.0: [drm] *ERROR* GT0: Failed to initialize GPU, declaring it wedged!",
+        ],
+        unsent=[("bind", "DRIVER", "i915")],
+    ),
+    Case(
+        "reset-hangs",
+        "amd-8",
+        said=["amdgpu {at}.0: amdgpu: GPU reset begin!. Source:  1"],
+        unsaid=["amdgpu {at}.0: amdgpu: GPU reset(1) succeeded!"],
+    ),
+    Case(
         "recovery",
         "nvidia-1",
         sent=[("change", "ERROR_EVENT", "BEGIN_RECOVERY")],

@@ -14,6 +14,7 @@ from devherd.reasons.registry import (
     DEVLINK,
     FIRMWARE,
     HANGING,
+    KERNEL_LOG,
     LATCHED,
     MPS,
     MPS_DAEMON,
@@ -207,7 +208,9 @@ def _take_in_hang(seen: Seen, event: Mapping[str, str], entries: Collection[Entr
     finding = Finding(source=WEDGED, reason=WEDGED, detail=detail, file=place, value=HANGING)
     for key in _above(place, entries):
         if event["ERROR"] == "0":
+            # i915 sends it only if the GPU is not wedged any more (intel_gt_reset_global in gt/intel_reset.c)
             seen.cleared(key, WEDGED, WEDGED, monotonic)
+            seen.cleared(key, KERNEL_LOG, WEDGED, monotonic)
         else:
             seen.happened(key, finding, monotonic)
 

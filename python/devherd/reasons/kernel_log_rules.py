@@ -137,6 +137,15 @@ SHIPPED = (
         pattern=r"^amdgpu (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bGPU Recovery Failed: -\d+",
         reason="gpu-reset",
     ),
+    # amdgpu_device_gpu_recover in amdgpu_device.c. Its end is told for each GPU of the hive, by one of the texts above
+    # and below; a reset that is told of neither hangs, as AMD's list of known issues has it of MI300X:
+    # https://rocm.docs.amd.com/en/docs-6.2.1/about/release-notes.html
+    Rule(
+        name="amdgpu-reset-begun",
+        contains="GPU reset begin!",
+        pattern=r"^amdgpu (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bGPU reset begin!",
+        reason="gpu-reset",
+    ),
     # amdgpu_device.c
     Rule(
         name="amdgpu-reset-succeeded",
@@ -153,11 +162,13 @@ SHIPPED = (
         reason="gpu-lost",
     ),
     # amdgpu_ras_eeprom_init in amdgpu_ras_eeprom.c, later amdgpu_ras_eeprom_check: printed at each start of the
-    # driver. More pages are bad than AMD allows: replace the board
+    # driver. More pages are bad than AMD allows: replace the board. The second text is of the moment when that many
+    # are bad (amdgpu_ras_eeprom_update_header, at the same number; older kernels put the numbers in brackets)
     Rule(
         name="amdgpu-bad-pages-beyond-threshold",
-        contains="RAS records:",
-        pattern=r"^amdgpu (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bRAS records:\d+ exceed (?:error )?threshold",
+        contains="threshold",
+        pattern=r"^amdgpu (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\b(?:RAS records:\d+ exceed (?:error )?threshold"
+        r"|Saved bad pages ?\(?\d+\)? reaches threshold value)",
         reason="ecc",
     ),
     # amdgpu_ras.c: a reset follows
@@ -182,6 +193,33 @@ SHIPPED = (
         name="xe-firmware-not-loaded",
         contains="load failed: status",
         pattern=r"^xe (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\b(?:GuC|GT\d+:) load failed: status",
+        reason="firmware",
+    ),
+    # --- Intel's i915 (drivers/gpu/drm/i915/): it sends no event of a GPU that it declares wedged while it starts it
+    # i915_gem_init in i915_gem.c, of one GT in gt/intel_gt.c; after a suspend i915_gem_resume in gem/i915_gem_pm.c.
+    # Older kernels name no GT. A firmware file that cannot be fetched is told before (`fetch failed`): old GPUs do
+    # without it
+    Rule(
+        name="i915-wedged",
+        contains="declaring it wedged",
+        pattern=r"^i915 (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bdeclaring it wedged",
+        reason="wedged",
+    ),
+    # the ends of intel_gt_reset and intel_gt_reset_global in gt/intel_reset.c at which it wedges the GPU: the reset did
+    # not help, the GPU cannot be started after it, it takes more than a minute
+    Rule(
+        name="i915-reset-failed",
+        contains="reset",
+        pattern=r"^i915 (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*(?:\bFailed to reset chip\b"
+        r"|\bFailed to initialise HW following reset\b|\btimed out, cancelling all in-flight rendering)",
+        reason="wedged",
+    ),
+    # __uc_init_hw in gt/uc/intel_uc.c, the driver's last word on a firmware that it needs: `load failed: status` comes
+    # before, and the driver tries again on some GPUs
+    Rule(
+        name="i915-firmware-not-loaded",
+        contains="GuC initialization failed",
+        pattern=r"^i915 (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bGuC initialization failed\b",
         reason="firmware",
     ),
     # --- Any GPU: drm_dev_wedged_event of the kernel (drivers/gpu/drm/drm_drv.c)

@@ -73,13 +73,22 @@ pub static ELSEWHERE: &[About] = &[
             )
             .until(UNTIL_RECOVERED),
             Meaning::unhealthy(WEDGED, "the kernel prints that the GPU is wedged").until(UNTIL_TAKEN_BACK),
-            Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it could not reset the GPU").until(UNTIL_TAKEN_BACK),
+            Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it could not reset the GPU")
+                .until(UNTIL_TAKEN_BACK)
+                .by_value(&[(
+                    "amdgpu-reset-begun",
+                    // A reset that helps takes seconds, of a hive tens of them.
+                    Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it resets the GPU, and not how that ended")
+                        .until(UNTIL_TAKEN_BACK)
+                        .undamped()
+                        .after(60),
+                )]),
             Meaning::warning(ECC, "AMD's driver prints an uncorrectable error, which it resets the GPU for")
                 .until_quiet_for(EVENT_SECONDS)
                 .by_value(&[(
                     "amdgpu-bad-pages-beyond-threshold",
                     // The driver prints this while it starts, so a rebind does not end it.
-                    Meaning::unhealthy(ECC, "AMD's driver prints that more of the GPU's memory is bad than it allows")
+                    Meaning::unhealthy(ECC, "AMD's driver prints that as much of the GPU's memory is bad as it allows, or more")
                         .until(EXCHANGED_OR_CLEARED),
                 )]),
             Meaning::warning(FABRIC, "an NVSwitch prints an SXid that is not fatal").until_quiet_for(EVENT_SECONDS),
@@ -89,7 +98,7 @@ pub static ELSEWHERE: &[About] = &[
                 .until(RESET_OR_CLEARED),
             Meaning::unhealthy(
                 FIRMWARE,
-                "the driver prints that the NIC's firmware does not answer, or that it cannot load the GPU's (Intel xe)",
+                "the driver prints that the NIC's firmware does not answer, or that it cannot load the GPU's (Intel xe, i915)",
             )
             .until(STARTED_OR_CLEARED),
             Meaning::warning("kernel-log", "a rule of the user's own matches").until_quiet_for(EVENT_SECONDS),

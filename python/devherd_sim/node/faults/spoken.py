@@ -27,15 +27,24 @@ def _gpu_lost(node: SimulatedNode, at: str, value: str) -> None:
     node.kernel_log.write(f"NVRM: GPU {at}: GPU has fallen off the bus.")
 
 
+AT_LOAD = "at-load"
+"""Marks a GPU that i915 could not start: it is only logged, in the words of drivers/gpu/drm/i915/i915_gem.c."""
+
+
 def _wedged(node: SimulatedNode, at: str, value: str) -> None:
     place = node.functions.path_of(at)
+    if value == AT_LOAD:
+        _say_of(node, at, "*ERROR* GT0: GuC initialization failed -ENOENT")
+        _say_of(node, at, "*ERROR* GT0: Failed to initialize GPU, declaring it wedged!")
+        return
     _say_of(node, at, "device wedged, needs recovery")
     node.uevents.send("change", next(iter(sorted(place.glob("drm/card*"))), place), WEDGED=value)
 
 
 def _no_longer_wedged(node: SimulatedNode, at: str, value: str) -> None:
     """Log the recovery and send the uevents of a rebind, the remedy that WEDGED names."""
-    _say_of(node, at, "device wedged, but recovered through reset")
+    if value != AT_LOAD:
+        _say_of(node, at, "device wedged, but recovered through reset")
     _bound_anew(node, at, value)
 
 
@@ -100,6 +109,15 @@ def _gpu_reset(event: int) -> Act:
     return act
 
 
+def _reset_hangs(node: SimulatedNode, at: str, value: str) -> None:
+    node.functions.path_of(at)
+    node.kernel_log.write(f"amdgpu {at}: amdgpu: GPU reset begin!. Source:  {value}", pci_address=at, level=6)
+
+
+def _reset_ends(node: SimulatedNode, at: str, _value: str) -> None:
+    node.kernel_log.write(f"amdgpu {at}: amdgpu: GPU reset(1) succeeded!", pci_address=at, level=6)
+
+
 def _uevent(node: SimulatedNode, at: str, value: str) -> None:
     action, *given = value.split()
     device = node.root / at.lstrip("/") if "/" in at else node.functions.path_of(at)
@@ -130,7 +148,7 @@ FAULTS = {
     "wedged": spoken_fault(
         summary="the driver of a GPU declares it wedged: kernel log and uevent",
         value="rebind,bus-reset",
-        value_help="what WEDGED is",
+        value_help=f"what WEDGED is, or {AT_LOAD}: i915 could not start it, and sends no uevent",
         inject=_wedged,
         undo=_no_longer_wedged,
     ),
@@ -154,6 +172,13 @@ FAULTS = {
         value_help="cause",
         inject=_gpu_reset(PRE_RESET),
         undo=_gpu_reset(POST_RESET),
+    ),
+    "reset-hangs": spoken_fault(
+        summary="AMD's driver logs that it resets a GPU, and not how that ends; --clear: it logs that it succeeded",
+        value="1",
+        value_help="number of the source",
+        inject=_reset_hangs,
+        undo=_reset_ends,
     ),
     "uevent": spoken_fault(
         summary="the kernel sends a uevent",
