@@ -193,6 +193,12 @@ def _rules(rules: Iterable[Rule]) -> str:
 
 
 def _effect(rule: Rule) -> str:
+    quoted = "is quoted where the function is no device"
+    effect = _own_effect(rule)
+    return ", and ".join([effect, quoted] if effect and rule.quoted else [effect or quoted])
+
+
+def _own_effect(rule: Rule) -> str:
     if rule.reason:
         at_link = f", and `{rule.reason_at_link}` for the GPU at that link" if rule.reason_at_link else ""
         return f"raises `{rule.reason}`" + (f" for every device of {rule.vendor}" if rule.vendor else "") + at_link
@@ -202,6 +208,8 @@ def _effect(rule: Rule) -> str:
         return f"ends {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
     if rule.looks:
         return "has the card checked at once"
+    if rule.quoted:
+        return ""
     return "is counted" if "(?P<xid>" in rule.pattern else "gives the UUID for a PCI address"
 
 

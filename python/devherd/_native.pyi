@@ -396,6 +396,9 @@ class Problem:
     def error(self) -> str: ...
     @property
     def device(self) -> str | None: ...
+    @property
+    def refusal(self) -> tuple[str, bool] | None:
+        """If its driver makes no device of a function: what went wrong without the cure, and whether it is bound."""
 
 @final
 class NotExamined:

@@ -301,13 +301,31 @@ pub struct Problem {
     pub error: String,
     /// The device concerned, if it is a single one.
     pub device: Option<String>,
+    /// What a driver alone can explain; `None` for every other problem.
+    pub refusal: Option<Refusal>,
+}
+
+/// A driver that does not make a device of a function, which only its own words in the kernel log can explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What went wrong, without the cure: the driver's words stand in its place.
+    pub what: String,
+    /// Whether the driver is bound to the function.
+    pub is_bound: bool,
 }
 
 impl Problem {
     /// A problem that concerns no single device.
     #[must_use]
     pub fn new(vendor: &'static str, path: impl AsRef<Path>, error: impl fmt::Display) -> Self {
-        Self { vendor, path: path.as_ref().to_path_buf(), error: error.to_string(), device: None }
+        Self { vendor, path: path.as_ref().to_path_buf(), error: error.to_string(), device: None, refusal: None }
+    }
+
+    /// A function of which its driver makes no device; `cure` is what to do if the kernel log does not say why.
+    #[must_use]
+    pub fn refused(vendor: &'static str, path: impl AsRef<Path>, refusal: Refusal, cure: &str) -> Self {
+        let error = format!("{}: {cure}", refusal.what);
+        Self { refusal: Some(refusal), ..Self::new(vendor, path, error) }
     }
 
     /// The same problem, attributed to a device.

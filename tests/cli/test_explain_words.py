@@ -14,7 +14,17 @@ from command_line import devherd
 from devherd import history, spool
 from devherd.history import History
 from devherd.proto import devices_pb2, health_pb2
-from devherd.proto.spool_pb2 import Child, Children, Device, Edits, Node, Offer, ResourceState
+from devherd.proto.spool_pb2 import (
+    Child,
+    Children,
+    Device,
+    Edits,
+    Node,
+    Offer,
+    Problem,
+    ResourceState,
+    ScanSummary,
+)
 
 GPU, GENERIC = "nvidia.com/gpu", "example.com/serial"
 CARDS = {"GPU-1af8": "0000:83:00.0", "GPU-1b00": "0000:84:00.0", "GPU-2e44": "10000:01:00.0"}
@@ -222,3 +232,26 @@ def test_a_lost_device_is_found_by_whatever_somebody_has_of_it(run_dir):
     assert "GPU-77aa is lost" in explain(run_dir).stdout
     assert explain(run_dir).code == explain(run_dir, GPU).code == 1
     assert json.loads(explain(run_dir, GPU, "--output", "json").stdout)["lost"][0]["slot"] == "7"
+
+
+def test_what_is_no_device_is_found_by_the_address_that_status_prints(run_dir):
+    """Defect: `not found`, and a healthy neighbour was suggested in its place."""
+    refused, noted = "the driver cannot start it", "driven by vfio-pci, and not offered"
+    summary = ScanSummary(
+        problems=[Problem(vendor="nvidia", path="/proc/x", error=refused, device="0000:a1:00.0")],
+        notices=[Problem(vendor="amd", path="/sys/y", error=noted, device="0000:b1:00.0")],
+    )
+    spool.write(run_dir / "scan.pb", summary)
+
+    for word in ("0000:a1:00.0", "a1:00.0", "0000:a1:00", "PCI:0000:A1:00", "/proc/x"):
+        outcome = explain(run_dir, word)
+        assert (outcome.code, outcome.stdout.splitlines()[0]) == (1, f"0000:a1:00.0: {refused}"), word
+    note = explain(run_dir, "b1:00.0", "--output", "json")
+    assert note.code == 0
+    assert json.loads(note.stdout) == {
+        "kind": "problems",
+        "problems": [
+            {"vendor": "amd", "device": "0000:b1:00.0", "path": "/sys/y", "error": noted, "is_problem": False}
+        ],
+    }
+    assert "did you mean `0000:a1:00.0`?" in explain(run_dir, "0000:a1:00.1").error_line

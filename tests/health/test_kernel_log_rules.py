@@ -71,6 +71,42 @@ FORMS = [
         "nvidia-not-initialised",
         {"pci_address": "0000:3b:00.0"},
     ),
+    # as posted: https://github.com/awslabs/amazon-eks-ami/issues/2768, https://github.com/NixOS/nixos-hardware/issues/1880
+    (
+        "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2bb1)\n"
+        "NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
+        "nvidia-refuses-gpu",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (
+        "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1292)\nNVRM: installed in this system is not supported by the "
+        "304.116\nNVRM: NVIDIA Linux driver release.  Please see 'Appendix",
+        "nvidia-refuses-gpu",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (
+        "NVRM: The NVIDIA Tesla P100-PCIE-16GB GPU installed in this system is\nNVRM:  supported through the NVIDIA "
+        "580.xx Legacy drivers. Please\nNVRM:  visit http://www.nvidia.com/object/unix.html for more\nNVRM:  "
+        "information.  The 595.71.05 NVIDIA driver will ignore\nNVRM:  this GPU.  Continuing probe...",
+        "nvidia-legacy-gpu",
+        {},
+    ),
+    ("NVRM: ignoring the legacy GPU 0000:3b:00.0", "nvidia-said", {"pci_address": "0000:3b:00.0"}),
+    (
+        "NVRM: GPU 0000:3b:00.0: RmFetchGspRmImages: No firmware image found",
+        "nvidia-said",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (
+        "NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting gsp",
+        "nvidia-firmware-memory-in-use",
+        {},
+    ),
+    (
+        "NVRM: GPU0 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
+        "nvidia-firmware-memory-in-use",
+        {},
+    ),
     (f"NVRM: GPU at PCI:0000:3b:00: {UUID}", "nvidia-uuid", GPU | {"uuid": UUID}),
     (
         "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
@@ -188,6 +224,18 @@ FORMS = [
         "pci-uncorrectable-error-of-firmware",
         {"pci_address": "0000:3b:00.0"},
     ),
+    # really_probe in drivers/base/dd.c of Linux, 6.18 and before 6.10
+    (
+        "amdgpu 0000:3b:00.0: probe with driver amdgpu failed with error -22",
+        "driver-probe-failed",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    ("xe: probe of 0000:3b:00.0 failed with error -2", "driver-probe-failed", {"pci_address": "0000:3b:00.0"}),
+    (
+        "xe 0000:3b:00.0: Your graphics device e20b is not officially supported\nby xe driver in this kernel version.",
+        "intel-gpu-not-supported",
+        {"pci_address": "0000:3b:00.0"},
+    ),
     (
         "pci 0000:3b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
         "pci-added",
@@ -202,6 +250,8 @@ SILENT = [
     "NVRM: loading failed",
     "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04  Release Build",
     "NVRM: RmInitAdapter failed! (0x27:0x38:1193)",
+    "NVRM: GPU 0000:3b:00.0: rm_init_adapter failed, device minor number 0",
+    "python3: probe of nothing failed with error -22",
     "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* GPU Recovery Failed: -110",
     "amdgpu 0000:0d:00.0: amdgpu: GPU jobs stop begin!",
     # firmware that old GPUs do without, and a load that may be tried again (intel_uc.c)

@@ -1,12 +1,12 @@
 """Show what the running instance knows of a device, a resource or a pod; without a word, of all that is not well.
 
 A device is named by its id or the beginning of it, the id of a replica, its PCI address, slot, serial number or path; a
-pod as NAMESPACE/NAME. For each finding against a device: the source, the file and the value that were read, since when,
-how often, what ends it, and why it still stands. For a pod: its devices, why it has none, and what happened to
-them while it held them. Without a word, the worst comes first.
+pod as NAMESPACE/NAME; a problem or note of the last scan by its PCI address or path. For each finding against a device:
+the source, the file and the value that were read, since when, how often, what ends it, and why it still stands. For a
+pod: its devices, why it has none, and what happened to them while it held them. Without a word, the worst comes first.
 
-It exits with 1 if it shows a problem: a device that is Unhealthy, other than by a cordon, or a resource that is not
-registered. With RESOURCE DEVICE it exits with 0.
+It exits with 1 if it shows a problem: a device that is Unhealthy, other than by a cordon, a resource that is not
+registered, or a problem of the last scan. With RESOURCE DEVICE it exits with 0.
 """
 
 import argparse
@@ -79,6 +79,8 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
         return explanation, _code(is_problem=any(each.device and is_ill(each.device) for each in found))
     if lost := _lost(known, word):
         return lost, ExitCode.PROBLEM_FOUND
+    if scanned := _of_the_scan(known, word):
+        return scanned, _code(is_problem=any(one["is_problem"] for one in scanned["problems"]))
     if explain_pod.is_name(word):
         return explain_pod.of_pod(settings, known, pods, events, word)
     raise unknown_word(known, word)
@@ -93,6 +95,27 @@ def _lost(known: Known, word: str) -> Json | None:
     devices = lost_devices.named(known.herd.lost, word) or lost_devices.named(known.herd.lost, normal_address(word))
     found = devices or [device for device in known.herd.lost if device.resource_name == word]
     return {"kind": "lost", "devices": lost_devices.lost_json(found)} if found else None
+
+
+def _of_the_scan(known: Known, word: str) -> Json | None:
+    """The problems and notes of the last scan about a function or path that is no device; None without any."""
+    scan = known.herd.scan
+    if scan is None:
+        return None
+    address = normal_address(word)
+    found = [
+        {
+            "vendor": one.vendor,
+            "device": one.device or None,
+            "path": one.path,
+            "error": one.error,
+            "is_problem": is_problem,
+        }
+        for is_problem, listed in ((True, scan.problems), (False, scan.notices))
+        for one in listed
+        if word in (one.device, one.path) or address in (one.device, one.device.rpartition(".")[0])
+    ]
+    return {"kind": "problems", "problems": found} if found else None
 
 
 def _two_words(known: Known, events: Sequence[HistoryEvent], resource_name: str, device_id: str) -> Json:
@@ -117,6 +140,11 @@ def _lines(explanation: Json) -> Iterator[str]:
         for number, device in enumerate(explanation["devices"]):
             yield from ("",) * bool(number)
             yield from lost_devices.explanation(device)
+    elif explanation["kind"] == "problems":
+        for problem in explanation["problems"]:
+            yield f"{problem['device'] or problem['path']}: {problem['error']}"
+            yield f"  vendor:      {problem['vendor']}"
+            yield f"  where:       {problem['path']}"
     elif explanation["kind"] == "node":
         yield from explain_resource.lines_of_everything(explanation)
     else:

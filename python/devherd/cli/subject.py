@@ -172,6 +172,8 @@ def words_of(known: Known) -> Iterator[str]:
             yield from filter(None, subject.fact(fact).split(","))
     for lost in known.herd.lost:
         yield from filter(None, (lost.device, lost.pci_address, lost.slot, lost.serial))
+    if known.herd.scan is not None:
+        yield from (one.device or one.path for one in (*known.herd.scan.problems, *known.herd.scan.notices))
 
 
 def unknown_word(known: Known, word: str) -> UsageError:

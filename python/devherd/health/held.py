@@ -358,6 +358,8 @@ class Remembered:
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()
     """The values that the scan core remembers."""
+    last_words: Sequence["KernelLogEvent"] = ()
+    """The drivers' last events of the kernel log about functions that may be no device."""
 
 
 NOTHING = Remembered()

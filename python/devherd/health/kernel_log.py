@@ -1,14 +1,16 @@
 """Findings from the kernel log. Pure: events and devices come in, findings come out."""
 
+import re
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from devherd._native import Finding
+from devherd._native import Evidence, Finding
 from devherd.health.findings import Named
 from devherd.health.held import NOTHING, Remembered, Seen
 from devherd.proto import health_pb2
+from devherd.reasons.kernel_log_rules import QUOTED
 from devherd.reasons.registry import KERNEL_LOG
 
 if TYPE_CHECKING:
@@ -47,12 +49,73 @@ MOST_WAITING = 128
 on events kept for unknown links: some links lead to no GPU."""
 
 
+MOST_LAST_WORDS = 512
+"""Limit on the kept last words: a function has few of them."""
+MOST_QUOTED = 2
+TRY_SECONDS = 60.0
+"""Older records than this, at the time of the newest one, are of an earlier try of the driver, or of another driver."""
+
+
+class LastWords:
+    """The last record that each rule in `QUOTED` has matched about each function, or about a maker's functions."""
+
+    def __init__(self, events: Iterable["KernelLogEvent"] = ()) -> None:
+        """`events`: those of an earlier scanner in this boot."""
+        self._events: dict[tuple[str, str], KernelLogEvent] = {}
+        self.version = 0
+        """Increases with each record that says something new."""
+        for event in events:
+            if event.rule in QUOTED:
+                self._keep(event)
+
+    @property
+    def events(self) -> list["KernelLogEvent"]:
+        """All of them, the oldest first."""
+        return list(self._events.values())
+
+    def note(self, event: "KernelLogEvent", rule: "Rule") -> None:
+        """Keep a record; one of a function that is new ends those of the function that was there before."""
+        if rule.quoted:
+            self._keep(event)
+        elif rule.evidence == Evidence.READDED:
+            for key in [key for key in self._events if key[0] == event.pci_address]:
+                del self._events[key]
+                self.version += 1
+
+    def about(self, vendor: str, address: str, *, is_bound: bool) -> list[str]:
+        """What the drivers last said of a function, in their last try: why before that. Empty if nothing is known."""
+        places, when = (address, address.rpartition(".")[0], vendor), {"always", "bound" if is_bound else "unbound"}
+        found = [
+            event
+            for (place, name), event in self._events.items()
+            if place in places and QUOTED[name].quoted in when
+        ]
+        newest = max((event.monotonic for event in found), default=0.0)
+        of_last_try = [event for event in found if newest - event.monotonic <= TRY_SECONDS]
+        order = list(QUOTED)
+        of_last_try.sort(key=lambda event: order.index(event.rule))
+        return [_INNER_SPACE.sub(" ", event.text.strip()) for event in of_last_try[:MOST_QUOTED]]
+
+    def _keep(self, event: "KernelLogEvent") -> None:
+        key = event.pci_address or QUOTED[event.rule].vendor, event.rule
+        before = self._events.pop(key, None)
+        self._events[key] = event
+        self.version += before is None or before.text != event.text
+        if len(self._events) > MOST_LAST_WORDS:
+            del self._events[next(iter(self._events))]
+
+
+_INNER_SPACE = re.compile(r"\s+(?:NVRM:\s+)*")
+"""Line ends of a record of several lines, each of which NVIDIA's driver begins with its name."""
+
+
 class KernelLogSource:
     """Matches events of the kernel log to devices.
 
     It remembers the UUID that the driver has printed for each address: a GPU may be known by its UUID alone. Events of
     an unknown device are kept until a scan finds it: a driver prints events while it starts a GPU. Events at a link of
-    an NVSwitch are kept until NVML has told, after a scan, where the link leads.
+    an NVSwitch are kept until NVML has told, after a scan, where the link leads. The last words about a function that
+    is no device are kept for the problem that it is.
     """
 
     def __init__(self, remembered: Remembered = NOTHING) -> None:
@@ -60,6 +123,7 @@ class KernelLogSource:
         self._uuids: dict[str, str] = dict(remembered.uuids)
         self._named = Named(())
         self._named_for: object = None
+        self.last_words = LastWords(remembered.last_words)
         self._waiting: deque[KernelLogEvent] = deque(remembered.waiting, maxlen=MOST_WAITING)
         self._at_unknown_links: deque[KernelLogEvent] = deque(remembered.at_unknown_links, maxlen=MOST_WAITING)
 
@@ -98,7 +162,11 @@ class KernelLogSource:
         if version != self._named_for:
             self._named, self._named_for = Named(entries), version
         self._match_at_links(matched.seen, rules)
-        all_events = [*self._waiting, *events]
+        new = list(events)
+        for event in new:
+            if event.rule in rules:
+                self.last_words.note(event, rules[event.rule])
+        all_events = [*self._waiting, *new]
         self._waiting.clear()
         for event in all_events:
             if event.uuid and event.pci_address:

@@ -147,7 +147,7 @@ class VerdictsFile:
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        known = remembered.memories, remembered.waiting, remembered.uuids
+        known = remembered.memories, remembered.waiting, remembered.uuids, remembered.last_words
         seen = policy.seen
         sources = dict(seen.failed), dict(seen.reported), dict(seen.complaints)
         evidence = sources, held, policy.stated_version, known
@@ -202,6 +202,7 @@ def _remembered_in(verdicts: health_pb2.Verdicts) -> Remembered:
         at_unknown_links=[_event_of(event) for event in verdicts.at_unknown_links],
         uuids=dict(verdicts.kernel_log_uuids),
         memories=[((one.card, one.source, one.file, one.variant), one.text) for one in verdicts.memories],
+        last_words=[_event_of(event) for event in verdicts.last_words],
     )
 
 
@@ -243,6 +244,7 @@ def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
         message.kernel_log.lag_seconds = remembered.kernel_log.lag_seconds
     message.waiting.extend(map(_event_message, remembered.waiting))
     message.at_unknown_links.extend(map(_event_message, remembered.at_unknown_links))
+    message.last_words.extend(map(_event_message, remembered.last_words))
     message.kernel_log_uuids.update(remembered.uuids)
     for (card, source, file, variant), text in remembered.memories:
         message.memories.add(card=card, source=source, file=file, variant=variant, text=text)

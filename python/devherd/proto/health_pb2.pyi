@@ -345,6 +345,7 @@ class Verdicts(_message.Message):
     KERNEL_LOG_UUIDS_FIELD_NUMBER: _builtins.int
     MEMORIES_FIELD_NUMBER: _builtins.int
     AT_UNKNOWN_LINKS_FIELD_NUMBER: _builtins.int
+    LAST_WORDS_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -382,6 +383,10 @@ class Verdicts(_message.Message):
     def at_unknown_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLogEvent]:
         """events of it at a switch's link of which nobody knows yet where it leads"""
 
+    @_builtins.property
+    def last_words(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLogEvent]:
+        """the drivers' last ones about functions that may be no device"""
+
     def __init__(
         self,
         *,
@@ -396,10 +401,11 @@ class Verdicts(_message.Message):
         kernel_log_uuids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         memories: _abc.Iterable[Global___Memory] | None = ...,
         at_unknown_links: _abc.Iterable[Global___KernelLogEvent] | None = ...,
+        last_words: _abc.Iterable[Global___KernelLogEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_log", b"kernel_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unknown_links", b"at_unknown_links", "boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "kernel_log_uuids", b"kernel_log_uuids", "memories", b"memories", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unknown_links", b"at_unknown_links", "boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "kernel_log_uuids", b"kernel_log_uuids", "last_words", b"last_words", "memories", b"memories", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. If it has no reason, evidence, takes_back or looks, it only counts Xids, or reveals a GPU's UUID."""
+    """One rule. If it has no reason, evidence, takes_back, looks or quoted, it only counts Xids or gives a GPU's UUID."""
 
     name: str
     contains: str
@@ -31,6 +33,10 @@ class Rule:
     """It is in force only if the configuration names it (health.kernel_log.optional)."""
     looks: bool = False
     """If true, devherd immediately looks at the PCI function that it names, or at what is below it."""
+    quoted: Literal["", "always", "bound", "unbound"] = ""
+    """If set, its last record is kept, device or not, and quoted where the function is no device: always, or if its
+    driver is bound or not bound to it. A record without `bdf` is quoted for each such function of `vendor`.
+    """
 
 
 SHIPPED = (
@@ -79,12 +85,46 @@ SHIPPED = (
         r"\b.*\bfallen off the bus",
         reason="gpu-lost",
     ),
+    # why the driver takes or starts no GPU: rm_is_supported_device and rm_is_supported_pci_device in osapi.c of driver
+    # 595.45.04 (`requires use of the NVIDIA open kernel modules`, `is not supported by …`), one record of several lines
+    Rule(
+        name="nvidia-refuses-gpu",
+        contains="installed in this system",
+        pattern=r"(?s)^NVRM: The NVIDIA GPU (?P<bdf>[\da-fA-F:]+\.\d)\b.*\binstalled in this system",
+        quoted="always",
+    ),
+    # it names the model and no address; `ignoring the legacy GPU`, with the address, follows
+    Rule(
+        name="nvidia-legacy-gpu",
+        contains="Legacy drivers",
+        pattern=r"(?s)^NVRM: The NVIDIA .*\binstalled in this system\b.*\bLegacy drivers",
+        vendor="nvidia",
+        quoted="unbound",
+    ),
+    # kernel_gsp.c: what an earlier start has left
+    Rule(
+        name="nvidia-firmware-memory-in-use",
+        contains="unexpected WPR2 already up",
+        pattern=r"^NVRM: .*\bunexpected WPR2 already up",
+        vendor="nvidia",
+        quoted="bound",
+    ),
     # a program has opened the GPU, and the driver could not start it: osinit.c of driver 595.45.04
     Rule(
         name="nvidia-not-initialised",
         contains="RmInitAdapter failed!",
         pattern=r"^NVRM: GPU (?P<bdf>[\da-fA-F:]+\.\d): RmInitAdapter failed!",
         reason="gpu-lost",
+        quoted="always",
+    ),
+    # whatever else it says of a GPU (NV_DEV_PRINTF in nv.h; nv-pci.c), but that it could not start it: the record
+    # before says why
+    Rule(
+        name="nvidia-said",
+        contains="NVRM: ",
+        pattern=r"^NVRM: (?:ignoring the legacy )?GPU (?P<bdf>[\da-fA-F]+:[\da-fA-F]+:[\da-fA-F]+\.\d)"
+        r"(?:$|: (?:[^r]|r[^m]|rm[^_]))",
+        quoted="always",
     ),
     # once for each GPU, before its first Xid
     Rule(
@@ -170,6 +210,7 @@ SHIPPED = (
         pattern=r"^amdgpu (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\b(?:RAS records:\d+ exceed (?:error )?threshold"
         r"|Saved bad pages ?\(?\d+\)? reaches threshold value)",
         reason="ecc",
+        quoted="always",
     ),
     # amdgpu_ras.c: a reset follows
     Rule(
@@ -194,6 +235,7 @@ SHIPPED = (
         contains="load failed: status",
         pattern=r"^xe (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\b(?:GuC|GT\d+:) load failed: status",
         reason="firmware",
+        quoted="always",
     ),
     # --- Intel's i915 (drivers/gpu/drm/i915/): it sends no event of a GPU that it declares wedged while it starts it
     # i915_gem_init in i915_gem.c, of one GT in gt/intel_gt.c; after a suspend i915_gem_resume in gem/i915_gem_pm.c.
@@ -222,6 +264,14 @@ SHIPPED = (
         pattern=r"^i915 (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bGuC initialization failed\b",
         reason="firmware",
     ),
+    # --- Both: i915_pci_probe in i915_pci.c, xe_pci_probe in xe_pci.c, one record of several lines, of a GPU that is newer
+    # than the driver
+    Rule(
+        name="intel-gpu-not-supported",
+        contains="Your graphics device",
+        pattern=r"^(?:i915|xe) (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bYour graphics device [\da-fA-F]{4} is not ",
+        quoted="always",
+    ),
     # --- Any GPU: drm_dev_wedged_event of the kernel (drivers/gpu/drm/drm_drv.c)
     Rule(
         name="drm-wedged",
@@ -243,6 +293,15 @@ SHIPPED = (
         contains="] type ",
         pattern=r"^pci (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): \[[\da-f]{4}:[\da-f]{4}\] type ",
         evidence="readded",
+    ),
+    # really_probe in drivers/base/dd.c of the kernel: the driver matches the function and has not taken it. The second
+    # text is of kernels before 6.10. A driver that returns ENODEV or ENXIO is silent.
+    Rule(
+        name="driver-probe-failed",
+        contains=" failed with error ",
+        pattern=r"^(?:\S+: probe of )?(?:\S+ )?(?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d):? (?:probe with driver \S+ )?"
+        r"failed with error -?\d+",
+        quoted="always",
     ),
     # --- Mellanox NICs: drivers/net/ethernet/mellanox/mlx5/core of the kernel. Few of them say that the card is
     # useless.
@@ -327,6 +386,9 @@ SHIPPED = (
     ),
 )
 """The rules that come with devherd, in their order: the first that matches a record decides."""
+
+QUOTED = MappingProxyType({rule.name: rule for rule in SHIPPED if rule.quoted})
+"""The rules whose last records are quoted, by name: what says why comes before what says that."""
 
 
 def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> dict[str, Rule]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
 from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
+from devherd.health.kernel_log import LastWords
 from devherd.inventory import Entry
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
@@ -62,14 +63,16 @@ def vendor_options(config: ResolvedConfig) -> dict[str, str]:
     return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
 
 
-def problem_messages(scan: Scan, config: ResolvedConfig, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
-    """The problems of a scan as spool messages.
+def problem_messages(
+    scan: Scan, config: ResolvedConfig, known: Iterable[Entry], last_words: LastWords | None = None
+) -> list[spool_pb2.Problem]:
+    """The problems of a scan as spool messages; with what drivers have said of functions that are no device.
 
     Includes vendors that are enabled and have no device, and cards without a driver. A card without a driver that
     belongs to a known device is left out: there it is a finding.
     """
     entries = list(known)
-    problems = _messages([*scan.problems, *_strange(scan.driverless, entries)])
+    problems = _messages([*scan.problems, *_strange(scan.driverless, entries)], last_words or LastWords())
     reported = {problem.vendor for problem in problems} | scan.vendors_with_devices
     reported |= {part.vendor for part in scan.unseen}
     noted = {problem.vendor for problem in _strange(scan.not_offered, entries)}
@@ -78,7 +81,7 @@ def problem_messages(scan: Scan, config: ResolvedConfig, known: Iterable[Entry])
 
 def notice_messages(scan: Scan, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
     """Notes on hardware that is not offered, possibly on purpose, as spool messages."""
-    return _messages(_strange(scan.not_offered, known))
+    return _messages(_strange(scan.not_offered, known), LastWords())
 
 
 def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Problem]:
@@ -90,11 +93,25 @@ def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Pr
     return [problem for problem in problems if problem.device is None or problem.device not in addresses]
 
 
-def _messages(problems: Iterable[Problem]) -> list[spool_pb2.Problem]:
+def _messages(problems: Iterable[Problem], last_words: LastWords) -> list[spool_pb2.Problem]:
     return [
-        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
+        spool_pb2.Problem(
+            vendor=problem.vendor,
+            path=problem.path,
+            error=_with_last_words(problem, last_words),
+            device=problem.device or "",
+        )
         for problem in problems
     ]
+
+
+def _with_last_words(problem: Problem, last_words: LastWords) -> str:
+    """The problem; what the driver has said stands in place of a cure that is only a guess."""
+    if problem.refusal is None or problem.device is None:
+        return problem.error
+    what, is_bound = problem.refusal
+    said = last_words.about(problem.vendor, problem.device, is_bound=is_bound)
+    return f"{what}: the kernel log says {', '.join(f'`{text}`' for text in said)}" if said else problem.error
 
 
 def _absences(config: ResolvedConfig, reported: Collection[str], noted: Collection[str]) -> Iterator[spool_pb2.Problem]:

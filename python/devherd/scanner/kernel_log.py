@@ -12,7 +12,7 @@ from devherd._native import Device, KernelLog, KernelLogEvent, prints_no_xids
 from devherd.config.resolved import ResolvedConfig
 from devherd.config.sections import KernelLogOptions
 from devherd.health.held import NOTHING, KernelLogPosition, Remembered
-from devherd.health.kernel_log import KernelLogSource, Matched, PrintedXid
+from devherd.health.kernel_log import KernelLogSource, LastWords, Matched, PrintedXid
 from devherd.inventory import Entry
 from devherd.proto import spool_pb2
 from devherd.reasons.kernel_log_rules import Rule, compiled_from, in_force
@@ -128,9 +128,19 @@ class KernelLogReader:
         self.xids += matched.xids
         source = self._source
         self.known = Remembered(
-            self.known.kernel_log, source.waiting, source.at_unknown_links, source.uuids, self.known.memories
+            self.known.kernel_log,
+            source.waiting,
+            source.at_unknown_links,
+            source.uuids,
+            self.known.memories,
+            source.last_words.events,
         )
         return matched
+
+    @property
+    def last_words(self) -> LastWords:
+        """What drivers last said of functions that may be no device."""
+        return self._source.last_words
 
     def applies_to(self, device: Device) -> bool:
         """Whether a rule in force can match a device: shipped rules match GPUs, other rules any card."""
@@ -161,6 +171,18 @@ class KernelLogReader:
     def _is_optional(self) -> bool:
         options = self._config.health.kernel_log
         return options.enabled == "auto" and not (options.rules or options.optional)
+
+
+def last_words_of_boot(config: ResolvedConfig, *, simulated: bool) -> LastWords:
+    """What drivers have said of functions, by one read of the whole log; nothing if it may not be read."""
+    reader = KernelLogReader(config, simulated=simulated)
+    is_more = True
+    while is_more:
+        records = reader.read()
+        reader.match(records, (), 0)
+        is_more = records.more
+    reader.close()
+    return reader.last_words
 
 
 def _why(refusal: OSError) -> str:

@@ -123,7 +123,7 @@ class Observer:
         """Problems of CDI specs and of looks at cards."""
         self.notices: list[spool_pb2.Problem] = []
         """Notes of the last scan that are not problems."""
-        self._scan_said_for: tuple[int, int] | None = None
+        self._scan_said_for: object = None
         self._not_offered: list[spool_pb2.Problem] = []
         self._raised: Mapping[tuple[str, str], int] = {}
         self._sort_out()
@@ -242,10 +242,11 @@ class Observer:
     def _describe(self, scan: Scan) -> None:
         """Update the problems and notes of the scan."""
         entries = self.inventory.entries.values()
-        if scan.changed or self._scan_said_for != self.offering.known:
-            self.scan_problems = problem_messages(scan, self.config, entries)
+        said_for = self.offering.known, self.kernel_log.last_words.version
+        if scan.changed or self._scan_said_for != said_for:
+            self.scan_problems = problem_messages(scan, self.config, entries, self.kernel_log.last_words)
             self._not_offered = notice_messages(scan, entries)
-            self._scan_said_for = self.offering.known
+            self._scan_said_for = said_for
         self.kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
         notices = self._unless_irrelevant(self.kernel_log.notices())
         self.notices = [*notices, *self._not_offered, *left_out(entries)]
@@ -388,7 +389,10 @@ class Observer:
         records = self.kernel_log.read()
         if records.lost:
             self.counters.add(counters.KERNEL_LOG_LOST, amount=records.lost)
+        version = self.kernel_log.last_words.version
         matched = self.kernel_log.match(records, self.inventory.entries.values(), self.inventory.version)
+        if self.last_scan is not None and self.kernel_log.last_words.version != version:
+            self._describe(self.last_scan)
         if matched is not None:
             self._note(matched.seen)
             if matched.to_look_at:

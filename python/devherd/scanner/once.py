@@ -20,6 +20,7 @@ from devherd.scanner.core import (
     problem_messages,
     settled_looks,
 )
+from devherd.scanner.kernel_log import last_words_of_boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
     policy.note(seen, Now(time.time(), time.monotonic(), boot_id(str(config.host_root))))
     offers = rules.arrange(config, inventory.entries.values())
     edits_of = edits_by(native, inventory.platforms)
+    is_refused = any(problem.refusal for problem in (*scan.problems, *scan.driverless))
+    last_words = last_words_of_boot(config, simulated=native.is_simulated) if is_refused else None
     made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes, policy.verdicts())
     return ScanReport(
         offers=made.offers,
-        problems=problem_messages(scan, config, inventory.entries.values()) + made.problems,
+        problems=problem_messages(scan, config, inventory.entries.values(), last_words) + made.problems,
         duration_seconds=scan.duration_seconds,
         rules=made.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},

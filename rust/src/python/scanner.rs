@@ -39,6 +39,11 @@ impl Problem {
         self.0.device.as_deref()
     }
 
+    #[getter]
+    fn refusal(&self) -> Option<(&str, bool)> {
+        self.0.refusal.as_ref().map(|refusal| (refusal.what.as_str(), refusal.is_bound))
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }

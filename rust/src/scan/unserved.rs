@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::bus::functions::Functions;
 use crate::bus::pci;
-use crate::device::{Problem, VENDOR_OF_NONE};
+use crate::device::{Problem, Refusal, VENDOR_OF_NONE};
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 use crate::host::directory::{self, Directory};
 use crate::vendors::table::{ACCELERATOR, CO_PROCESSOR, DISPLAY, Hardware, ROWS};
 
@@ -79,7 +80,7 @@ impl Unserved {
             };
             let place = host.own_path(&path);
             if driver.is_none() && candidate.of.is_some() {
-                said.driverless.extend(candidate.lacks_its_driver(&place, address));
+                said.driverless.extend(candidate.lacks_its_driver(host, &place, address));
             } else if candidate.is_strange_to(driver.as_deref()) {
                 let served = served.get_or_insert_with(|| Served::of(scan));
                 if !served.has(&path, candidate) {
@@ -121,10 +122,22 @@ impl Candidate {
             && !self.of.is_some_and(|(_, hardware)| driver.is_some_and(|driver| hardware.drivers.contains(&driver)))
     }
 
-    fn lacks_its_driver(&self, place: &Path, address: &str) -> Option<Problem> {
+    fn lacks_its_driver(&self, host: &Host, place: &Path, address: &str) -> Option<Problem> {
         let (vendor, hardware) = self.of?;
-        let error = format!("the PCI function ({}) has no driver: load {}", self.ids(), hardware.cure);
-        Some(Problem::new(vendor, place, error).of(address))
+        let loaded: Vec<&str> =
+            hardware.drivers.iter().copied().filter(|driver| directory::exists(&directory_of(host, driver))).collect();
+        let ids = self.ids();
+        let (what, cure) = match loaded.first() {
+            None => (format!("the PCI function ({ids}) has no driver"), format!("load {}", hardware.cure)),
+            Some(first) => {
+                let names: Vec<String> = loaded.iter().map(|driver| with_version(host, driver)).collect();
+                let are = if names.len() == 1 { "is loaded and has" } else { "are loaded and have" };
+                let what = format!("{} {are} not taken the PCI function ({ids})", names.join(" and "));
+                let bind = host.own_path(directory_of(host, first)).join("bind");
+                (what, format!("`dmesg | grep {address}` says why; `echo {address} > {}` tries again", bind.display()))
+            }
+        };
+        Some(Problem::refused(vendor, place, Refusal { what, is_bound: false }, &cure).of(address))
     }
 
     fn is_not_offered(&self, place: &Path, address: &str, driver: Option<&str>, said: &mut Said) {
@@ -156,6 +169,17 @@ impl Candidate {
     fn ids(&self) -> String {
         format!("{:04x}:{:04x}", self.id.0, self.id.1)
     }
+}
+
+/// The directory of a PCI driver, which is there while its module is loaded.
+fn directory_of(host: &Host, driver: &str) -> PathBuf {
+    host.sys("bus/pci/drivers").join(driver)
+}
+
+/// A driver, with the version that modules from outside the kernel have.
+fn with_version(host: &Host, driver: &str) -> String {
+    let version = Attribute::read(host.sys("module").join(driver.replace('-', "_")).join("version"));
+    version.map_or_else(|_| format!("`{driver}`"), |version| format!("`{driver}` {}", version.text()))
 }
 
 impl Hardware {

@@ -145,6 +145,16 @@ def _unbind(node: SimulatedNode, at: str, _value: str) -> None:
         node.functions.unbind(at)
 
 
+def _probe_fails(node: SimulatedNode, at: str, value: str) -> None:
+    """The kernel's words: really_probe in drivers/base/dd.c."""
+    driver = node.functions.path_of(at) / "driver"
+    if not driver.is_symlink():
+        raise UsageError(f"no driver at {at}", "nothing has it", "name a function that a driver has")
+    name = driver.readlink().name
+    _unbind(node, at, value)
+    node.kernel_log.write(f"{name} {at}: probe with driver {name} failed with error {value}", pci_address=at)
+
+
 def _node(node: SimulatedNode, at: str, _value: str) -> None:
     place = node.root / "dev" / at
     if not place.exists():
@@ -261,6 +271,13 @@ FAULTS = {
         inject=_dump,
     ),
     "unbind": Fault(summary="a function loses its driver", at=FUNCTION, inject=_unbind),
+    "probe-failed": Fault(
+        summary="the loaded driver refuses a function, and the kernel logs that",
+        at=FUNCTION,
+        value="-22",
+        value_help="error",
+        inject=_probe_fails,
+    ),
     "flash": Fault(
         summary="a shell is written into an Alveo card: its user function goes, that for management stays",
         at=FUNCTION,

@@ -10,7 +10,7 @@ use super::mig::{self, Instance};
 use super::nodes::{self, Needed};
 use super::nvml_facts::{self, NvmlFacts};
 use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, distances, driver};
-use crate::device::{Device, Found, NotExamined, Problem, Value};
+use crate::device::{Device, Found, NotExamined, Problem, Refusal, Value};
 use crate::host::Host;
 use crate::nvml::facts::{Gpu as NvmlGpu, MigDevice};
 
@@ -23,8 +23,8 @@ const ENABLED: &str = "enabled";
 /// The attribute that only MIG devices have.
 const INSTANCE: &str = "gpu_instance";
 const COMPUTE_INSTANCE: &str = "compute_instance";
-const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet: start nvidia-persistenced, or \
-    run nvidia-smi once";
+const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet";
+const INITIALISE: &str = "start nvidia-persistenced, or run nvidia-smi once";
 
 /// A MIG device and the nodes it needs.
 struct Part {
@@ -110,7 +110,11 @@ impl<'a> Advertiser<'a> {
             if is_offered && self.installation.lacks_nodes {
                 self.keep(parent.gpu); // the step that makes the node also initialises the GPU
             } else if is_offered {
-                self.wait_for(parent.gpu, UNINITIALISED);
+                let refusal = Refusal { what: UNINITIALISED.to_owned(), is_bound: true };
+                let path = self.host.own_path(&parent.gpu.source);
+                let problem = Problem::refused(VENDOR, path, refusal, INITIALISE);
+                self.found.problems.push(problem.of(parent.gpu.function.address()));
+                self.keep(parent.gpu);
             }
             return;
         };

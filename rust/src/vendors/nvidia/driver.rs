@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::VENDOR;
 use super::card::Card;
 use crate::bus::pci;
-use crate::device::{Found, NotExamined, Problem};
+use crate::device::{Found, NotExamined, Problem, Refusal};
 use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::{self, Attribute, AttributeError, Cause};
@@ -107,12 +107,10 @@ fn is_still_there(host: &Host, address: &str, passthrough: bool, found: &mut Fou
     match directory::link(&function.join("driver")) {
         Ok(driver) if driver.file_name().is_some_and(|name| name == "nvidia") => {
             let proc = host.own_path(gpus_directory(host));
-            let error = format!(
-                "bound to the driver nvidia, but not listed in {}: check that the host's whole /proc is visible, or look for \
-                 NVRM in the kernel log",
-                proc.display()
-            );
-            found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
+            let what = format!("bound to the driver nvidia, but not listed in {}", proc.display());
+            let cure = "check that the host's whole /proc is visible, or look for NVRM in the kernel log";
+            let refusal = Refusal { what, is_bound: true };
+            found.problems.push(Problem::refused(VENDOR, host.own_path(function), refusal, cure).of(address));
             found.unseen.push(unseen(None));
         }
         // Another driver has the GPU, for example to pass it to a virtual machine: it was taken on purpose.
