@@ -1,5 +1,6 @@
 """Whole host trees through the scan core: what each layout of an Intel FPGA must make in each mode."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,7 @@ def test_region_mode_names_its_hook(tmp_path: Path) -> None:
         (f"{DFL_PORT}/afu_id binary 0xff*5000", None, None, ["port-error"]),
         (f"{DFL_PORT}/afu_id fifo", None, None, ["port-error"]),
         (f"{DFL_PORT}/afu_id -> afu_id", None, None, ["port-error"]),
-        (f"{DFL_PORT}/afu_id -> nowhere", None, None, ["unprogrammed"]),
+        (f"{DFL_PORT}/driver -> /\n{DFL_PORT}/afu_id -> nowhere", None, None, ["unprogrammed"]),
         ("dev/dfl-port.0 char 1:3", IF_A1, None, ["node-missing"]),
         (f"{DFL_FME}/dfl-fme-region.0/fpga_region/region1/compat_id ==", None, None, ["fme-error"]),
         (f"{DFL_FME}/dfl-fme-region.0/fpga_region/region4/compat_id = {IF2}", IF_A1, None, []),
@@ -183,6 +184,43 @@ def test_a_missing_interface_id_names_the_modules_to_load(tmp_path: Path) -> Non
     assert [problem.device for problem in scan.problems] == ["dfl-port.0"]
     assert "dfl_fme_region, dfl_fme_mgr and dfl_fme_br" in scan.problems[0].error
     assert nodes_by_resource(scan)[IF_A2] == {"dfl-port.1": ["dfl-port.1"]}
+
+
+@pytest.mark.parametrize("mode", ["af", "region", "regiondevel"])
+def test_a_port_without_its_own_driver_names_the_module_to_load(tmp_path: Path, mode: str) -> None:
+    """Defect: `the port has no accelerator function`, or that its node is missing; `dfl_afu` is not loaded."""
+    planted(tmp_path, "dfl-two-cards")
+    (tmp_path / DFL_PORT / "afu_id").unlink()
+    scan = scanned(tmp_path, mode)
+    [problem] = scan.problems
+    assert (problem.device, problem.error) == (
+        "dfl-port.0",
+        "the port has no driver: load the kernel module dfl_afu",
+    )
+    assert [device.reasons for device in scan.devices] == [["driver-unbound"], []]
+
+
+def test_an_engine_without_its_own_driver_names_the_module_to_load(tmp_path: Path) -> None:
+    """Not those of its regions, which it makes."""
+    planted(tmp_path, "dfl-two-cards")
+    shutil.rmtree(tmp_path / DFL_FME)
+    (tmp_path / DFL_FME).mkdir()
+    [problem] = scanned(tmp_path).problems
+    assert problem.error == "no interface id: the FME has no driver: load the kernel module dfl_fme"
+
+
+@pytest.mark.parametrize("mode", ["af", "region", "regiondevel"])
+def test_an_engine_without_port_is_told_in_each_mode(tmp_path: Path, mode: str) -> None:
+    """Defect: mode `af` was silent. Where virtual functions are on, the ports may be with a virtual machine."""
+    planted(tmp_path, "dfl-two-cards")
+    shutil.rmtree(tmp_path / DFL_PORT)
+    scan = scanned(tmp_path, mode)
+    [problem] = scan.problems
+    assert (problem.device, problem.path) == ("dfl-fme.0", f"/{DFL_FME}")
+    assert problem.error.startswith("no port belongs to this FME, so it has nothing to allocate")
+    assert len(scan.devices) == 1
+    write_tree(f"{CARD}/sriov_numvfs = 1", tmp_path)
+    assert bool(scanned(tmp_path, mode).problems) == (mode != "af")
 
 
 def test_regions_with_different_ids_are_named_and_none_is_chosen(tmp_path: Path) -> None:

@@ -86,6 +86,14 @@ def _afu(node: SimulatedNode, at: str, value: str) -> None:
     _line(node.path_of(at) / "afu_id", value)
 
 
+def _without_driver(node: SimulatedNode, at: str, _value: str) -> None:
+    """What its driver makes goes; the device of the platform bus stays."""
+    place = node.path_of(at)
+    for name in ("driver", "afu_id", "dev"):
+        (place / name).unlink(missing_ok=True)
+    (node.root / "dev" / at).unlink(missing_ok=True)
+
+
 def _on_platform(node: SimulatedNode, at: str) -> Path:
     return node.path_of(at)
 
@@ -257,6 +265,11 @@ FAULTS = {
         value_help="32 hexadecimal digits",
         inject=_afu,
         scope=_on_platform,
+    ),
+    "port-driver": Fault(
+        summary="an FPGA port loses its own driver, as without the kernel module dfl_afu",
+        at=PORT,
+        inject=_without_driver,
     ),
     "file": Fault(
         summary="a file gets another line, or is removed: for cases without a fault of their own",

@@ -1,11 +1,14 @@
 //! Turns the facts of a card into devices in each mode, with the resource names of Intel's own plugin, and into a
 //! problem for each missing fact.
 
+use std::sync::Arc;
+
 use data_encoding::BASE64URL_NOPAD;
 
 use super::card::{Facts, Fme, InterfaceId, NoInterfaceId, Part, Port};
 use super::locate::Driver;
 use super::{IntelFpgaMode, VENDOR};
+use crate::bus::pci;
 use crate::device::{Device, HostPath, Problem};
 use crate::health::sources::scan;
 use crate::host::Host;
@@ -17,6 +20,10 @@ pub(super) const PORT: &str = "port";
 pub(super) const FME: &str = "fme";
 const DFL_CURE: &str = "load the kernel modules dfl_fme_region, dfl_fme_mgr and dfl_fme_br";
 const OPAE_CURE: &str = "the FME offers no partial reconfiguration; check the driver intel-fpga-fme";
+
+/// The modules that drive ports and management engines.
+const DFL_MODULES: (&str, &str) = ("dfl_afu", "dfl_fme");
+const OPAE_MODULES: (&str, &str) = ("intel-fpga-afu", "intel-fpga-fme");
 
 /// Devices of a card in the given mode.
 pub(super) fn devices(host: &Host, mut facts: Facts, mode: IntelFpgaMode) -> (Vec<Device>, Vec<Problem>) {
@@ -39,7 +46,19 @@ impl Advertiser<'_> {
     /// Mode `af`: each port is a device, named after the function loaded in it.
     fn functions(mut self) -> Vec<Device> {
         let facts = self.facts;
+        // Where virtual functions are on, the ports may be theirs, and they may be a virtual machine's.
+        if !has_virtual_functions(facts) {
+            for fme in facts.fmes.iter().filter(|fme| facts.ports_of(fme).is_empty()) {
+                self.without_port(fme);
+            }
+        }
         facts.ports.iter().map(|port| self.function(port)).collect()
+    }
+
+    fn without_port(&mut self, fme: &Fme) {
+        let error = "no port belongs to this FME, so it has nothing to allocate: its ports were released, as for virtual \
+            functions; assign one to it again (DFL_FPGA_FME_PORT_ASSIGN)";
+        self.problem(&fme.part, error.to_owned());
     }
 
     fn function(&mut self, port: &Port) -> Device {
@@ -82,7 +101,7 @@ impl Advertiser<'_> {
         let facts = self.facts;
         let ports = facts.ports_of(fme);
         if ports.is_empty() {
-            self.problem(&fme.part, "no port belongs to this FME: it has nothing to allocate".to_owned());
+            self.without_port(fme);
             return None;
         }
         let mut device = self.device(&fme.part);
@@ -90,6 +109,9 @@ impl Advertiser<'_> {
             self.expect_node(&mut device, &port.part, PORT);
             device.readings.extend(port.readings.iter().cloned());
             port.part.function.iter().for_each(|function| function.attach(self.host, &mut device));
+            if port.lacks_driver {
+                self.blame_driver(&mut device, port);
+            }
         }
         // In mode `region` the container does not get the node; the hook on the host programs through it.
         self.expect_node(&mut device, &fme.part, FME);
@@ -150,8 +172,21 @@ impl Advertiser<'_> {
         }
     }
 
+    /// Adds a finding and a problem for a port without its driver.
+    fn blame_driver(&mut self, device: &mut Device, port: &Port) {
+        let (module, _) = modules(port.part.driver);
+        let detail = format!("the port has no driver: load the kernel module {module}");
+        let path = self.host.own_path(port.part.path.join("driver"));
+        device.findings.insert(scan::finding(scan::DRIVER_UNBOUND, path, &detail).reading("absent"));
+        self.problem(&port.part, detail);
+    }
+
     /// The id of the function loaded in a port; `None`, with a finding and a problem, if unknown.
     fn afu_id<'p>(&mut self, device: &mut Device, port: &'p Port) -> Option<&'p str> {
+        if port.lacks_driver {
+            self.blame_driver(device, port);
+            return None;
+        }
         let source = port.part.path.join("afu_id");
         let path = self.host.own_path(&source);
         let finding = |reason, detail: &str| scan::finding(reason, &path, detail);
@@ -192,6 +227,10 @@ impl Advertiser<'_> {
                 }
                 return Some(interface_id);
             }
+            Err(NoInterfaceId::Missing(path)) if fme.lacks_driver => {
+                let (_, module) = modules(fme.part.driver);
+                (path, format!("no interface id: the FME has no driver: load the kernel module {module}"), "")
+            }
             Err(NoInterfaceId::Missing(path)) => {
                 let cure = if fme.part.driver == Driver::Dfl { DFL_CURE } else { OPAE_CURE };
                 (path, format!("no interface id: {cure}"), "")
@@ -216,6 +255,22 @@ impl Advertiser<'_> {
     fn problem(&mut self, part: &Part, error: String) {
         self.problems.push(Problem::new(VENDOR, self.host.own_path(&part.path), error).of(&part.name));
     }
+}
+
+/// The modules of ports and of management engines.
+fn modules(driver: Driver) -> (&'static str, &'static str) {
+    match driver {
+        Driver::Dfl => DFL_MODULES,
+        Driver::Opae => OPAE_MODULES,
+    }
+}
+
+/// Whether the card has given ports to virtual functions.
+fn has_virtual_functions(facts: &Facts) -> bool {
+    let number = |function: &Arc<pci::Function>| {
+        Attribute::read(function.path.join("sriov_numvfs")).and_then(|number| number.decimal()).ok()
+    };
+    facts.function.as_ref().and_then(number).is_some_and(|number| number > 0)
 }
 
 /// Sets the resource name if both ids are reliable; otherwise sets the name for a device that was never seen before.
@@ -293,12 +348,14 @@ mod tests {
                 interface_id: Ok(InterfaceId { id: interface_id.to_owned(), source }),
                 bitstream_id: None,
                 readings: Vec::new(),
+                lacks_driver: false,
             });
             facts.ports.extend(ports.iter().map(|&(number, afu_id)| Port {
                 part: part(format!("dfl-port.{number}"), index),
                 afu_id: Ok(afu_id.to_owned()),
                 index: None,
                 readings: Vec::new(),
+                lacks_driver: false,
             }));
         }
         facts

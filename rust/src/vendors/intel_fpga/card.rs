@@ -40,6 +40,8 @@ pub(super) struct Port {
     pub(super) index: Option<Attribute>,
     /// Its error register and its power state, if it has them.
     pub(super) readings: Vec<Reading>,
+    /// Whether its own driver, which makes its attributes and its node, is not bound to it.
+    pub(super) lacks_driver: bool,
 }
 
 /// The management engine of a card.
@@ -51,6 +53,8 @@ pub(super) struct Fme {
     pub(super) bitstream_id: Option<Attribute>,
     /// Error registers, thermal limits and the state of its manager.
     pub(super) readings: Vec<Reading>,
+    /// Whether its own driver, which makes its attributes and its node, is not bound to it.
+    pub(super) lacks_driver: bool,
 }
 
 /// The common part of ports and management engines.
@@ -184,8 +188,10 @@ impl Port {
         };
         let errors = there("errors/errors").map(fpga_errors::of_port);
         let readings = errors.into_iter().chain(there("power_state").map(fpga_power::of_port)).collect();
+        let afu_id = below(directory, &part.name, "afu_id").and_then(|attribute| attribute.uuid());
         Self {
-            afu_id: below(directory, &part.name, "afu_id").and_then(|attribute| attribute.uuid()),
+            lacks_driver: afu_id.as_ref().is_err_and(AttributeError::is_absent) && lacks_driver(directory, &part.name),
+            afu_id,
             index: below(directory, &part.name, "id").ok(),
             readings,
             part,
@@ -207,7 +213,9 @@ impl Fme {
             }
             Err(error) => (Err(NoInterfaceId::Unreadable(error)), Vec::new()),
         };
-        Self { part, interface_id, bitstream_id, readings }
+        let is_missing = matches!(interface_id, Err(NoInterfaceId::Missing(_))) && bitstream_id.is_none();
+        let lacks_driver = is_missing && lacks_driver(directory, &part.name);
+        Self { part, interface_id, bitstream_id, readings, lacks_driver }
     }
 }
 
@@ -305,6 +313,12 @@ fn thermal_readings(host: &Host, hwmon: &Path) -> Vec<Reading> {
         readings.push(temperature::alarm(host.own_path(alarm)));
     }
     readings
+}
+
+/// Whether a part has no driver. The kernel makes ports and engines as devices of the platform bus, which modules of
+/// their own drive: `dfl_afu` and `dfl_fme` (Documentation/fpga/dfl.rst of Linux).
+fn lacks_driver(directory: &Directory, part: &str) -> bool {
+    directory.link(&format!("{part}/driver")).is_err()
 }
 
 fn below(directory: &Directory, part: &str, name: &str) -> Result<Attribute, AttributeError> {
