@@ -210,3 +210,98 @@ def test_an_accelerator_whose_node_is_offered_is_not_noted(tmp_path):
     noted = {note.device for note in scan_once(resolve(config)).notices}
     assert "0000:00:0b.0" not in noted
     assert "0000:c5:00.1" in noted
+
+
+def function(address: str, ids: str, pci_class: str, driver: str | None = None) -> list[Entry]:
+    """A PCI function of a card that no preset has."""
+    vendor, device = ids.split(":")
+    path = f"sys/devices/pci{address[:7]}/{address}"
+    made = attributes(path, {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{pci_class}"})
+    return [
+        *made,
+        named_link("sys/bus/pci/devices", path),
+        *([link(f"{path}/driver", f"sys/bus/pci/drivers/{driver}")] if driver else []),
+    ]
+
+
+@pytest.mark.parametrize(("driver", "under"), [("ami", "driven by ami"), (None, "without a driver")])
+def test_a_versal_card_is_no_problem_of_xrt_and_told_once(tmp_path, driver, under):
+    """Defect: `load xocl of XRT`, which has no driver for a V80, and a failed `scan --fail-on-problem`.
+
+    Ids, driver and node: https://github.com/Xilinx/AVED, sw/AMI; functions 1 and 2 have no driver there.
+    """
+    write_tree(
+        [
+            *function("0000:af:00.0", "10ee:50b4", "120000", driver),
+            *function("0000:af:00.1", "10ee:50b5", "120000"),
+            *function("0000:af:00.2", "10ee:50b6", "120000"),
+        ],
+        tmp_path,
+    )
+    found = report(tmp_path)
+    assert found.problems == []
+    [note] = found.notices
+    assert (note.vendor, note.device) == ("xilinx-fpga", "0000:af:00.0")
+    assert note.error == (
+        f"an Alveo V80 (10ee:50b4) {under}: its driver is `ami` of AVED, not XRT's; offer the node that it makes, "
+        "/dev/ami0, by `generic`"
+    )
+    assert report(tmp_path, xilinx_fpga={"enabled": False}).notices == []
+
+
+@pytest.mark.parametrize("ids", ["10ee:903f", "10ee:abcd"])
+def test_a_card_without_a_shell_is_noted(tmp_path, ids):
+    """Defect: a U200 or U30 that shows its serial controller alone was not mentioned at all.
+
+    https://github.com/Xilinx/XRT/issues/9454, https://github.com/Xilinx/video-sdk/issues/99
+    """
+    write_tree(function("0000:b1:00.0", ids, "070001"), tmp_path)
+    found = report(tmp_path)
+    [note] = found.notices
+    assert (found.problems, note.vendor, note.device) == ([], "xilinx-fpga", "0000:b1:00.0")
+    assert note.error.startswith(f"a Xilinx card without a shell ({ids}, without a driver): flash one")
+    [problem] = report(tmp_path, xilinx_fpga={"enabled": True}).problems
+    assert problem.error.endswith("is true, but no device was found: the notes say what drives them")
+
+
+def test_a_design_of_one_s_own_on_an_fpga_is_not_taken_for_a_card_without_a_shell(tmp_path):
+    """Xilinx's DMA cores have the same id, as network cards and memory controllers: OpenNIC, Coyote."""
+    write_tree(
+        [
+            *function("0000:b1:00.0", "10ee:903f", "028000", "onic"),
+            *function("0000:b2:00.0", "10ee:903f", "058000"),
+            *function("0000:b3:00.0", "8086:0a01", "070002", "serial"),
+        ],
+        tmp_path,
+    )
+    assert (report(tmp_path).problems, report(tmp_path).notices) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("ids", "pci_class", "driver", "device", "uevent"),
+    [
+        ("1e60:2864", "0b4000", "hailo", "hailo_chardev/hailo0", ""),
+        ("10ee:50b4", "120000", "ami", "ami/ami0", "MAJOR=510\nMINOR=0\nDEVNAME=ami0"),
+        ("1da3:1020", "120000", "habanalabs", "misc/hl", "MAJOR=510\nMINOR=0\nDEVNAME=habana/hl0"),
+    ],
+)
+def test_an_accelerator_whose_own_node_is_offered_is_not_noted_any_more(  # noqa: PLR0913 - the columns of a table
+    tmp_path, ids, pci_class, driver, device, uevent
+):
+    """Defect: the note said to offer its node by `generic`, and stayed when that was done: only /dev/accel was known."""
+    address = "0000:05:00.0"
+    place = f"sys/devices/pci0000:05/{address}/{device}"
+    name = uevent.rpartition("DEVNAME=")[2] or device.rpartition("/")[2]
+    write_tree(
+        [
+            *function(address, ids, pci_class, driver),
+            File.line(f"{place}/dev", "510:0"),
+            *([File.line(f"{place}/uevent", uevent)] if uevent else []),
+            DeviceNode(f"dev/{name}", "char", 510, 0),
+        ],
+        tmp_path,
+    )
+    assert [note.device for note in report(tmp_path).notices] == [address]
+    generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": f"/dev/{name}"}]}]}]
+    config = Config.model_validate({"host_root": tmp_path, "generic": generic})
+    assert scan_once(resolve(config)).notices == []

@@ -180,6 +180,19 @@ def test_a_tegra_family_will_do_and_the_gpu_in_the_chip_may_be_listed(tmp_path: 
     assert [device.id for device in scanned(tmp_path).devices] == ["tegra"]
 
 
+def test_mig_devices_of_a_gpu_within_the_chip_are_told_and_not_passed_over(tmp_path: Path):
+    """Defect: they were passed over in silence. NVIDIA's plugin has none either: k8s-device-plugin issue 1975."""
+    thor = card("0000:03:00.0", 0, uuid=UUIDS[0], model="NVIDIA Thor")
+    mig = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access = DeviceFileMinor: 12"
+    planted(tmp_path, "sys/devices/soc0/family = Tegra", thor, mig)
+    scan = scanned(tmp_path, mig_strategy="mixed")
+    assert [device.id for device in scan.devices] == ["tegra"]
+    [problem] = scan.problems
+    assert (problem.device, problem.path) == ("0000:03:00.0", "/proc/driver/nvidia/gpus/0000:03:00.0/information")
+    assert problem.error.startswith("the MIG devices of a GPU within the chip are not advertised")
+    assert scanned(tmp_path, mig_strategy="none").problems == []
+
+
 def test_windows_has_one_device_for_all_its_gpus(tmp_path: Path):
     """WSL: `all`, behind /dev/dxg, which is also its health (N36)."""
     looking = scanner(planted(tmp_path, WSL), pass_device_specs=True)

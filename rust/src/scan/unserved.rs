@@ -22,6 +22,18 @@ use super::Scan;
 const NOUVEAU: &str = "nouveau";
 /// NVIDIA's PCI vendor id.
 const NVIDIA: u64 = 0x10de;
+/// Xilinx's PCI vendor id, and the vendor that serves its cards.
+const XILINX: u16 = 0x10ee;
+const XILINX_FPGA: &str = "xilinx-fpga";
+/// The functions of an Alveo V80, the first one under the driver `ami` of AVED, which makes `/dev/ami0`:
+/// <https://github.com/Xilinx/AVED>, sw/AMI. XRT has no driver for a Versal card of this kind.
+const V80: (u16, u16) = (0x50b4, 0x50b6);
+/// Class of serial controllers: `PCI_CLASS_COMMUNICATION_SERIAL` in `include/linux/pci_ids.h` of Linux. The design that
+/// an Alveo or U30 card runs without a shell is one, with a device id that is no shell's:
+/// <https://github.com/Xilinx/XRT/issues/9454>, <https://github.com/Xilinx/video-sdk/issues/99>. A design of one's own
+/// may have these ids, too; it has another class.
+const SERIAL: u16 = 0x0700;
+const NO_SHELL: [u16; 2] = [0x903f, 0xabcd];
 
 /// Remembers for each PCI function whether it can be unserved hardware.
 #[derive(Debug, Default)]
@@ -99,25 +111,28 @@ impl Candidate {
         let class = u16::try_from(listed.class(address)? >> 8).ok()?;
         let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
         let mut hardware = hardware.filter(|(_, hardware)| hardware.classes.contains(&class)).peekable();
-        let is_of_interest = is_accelerator(class) || hardware.peek().is_some();
+        let is_of_interest = is_accelerator(class) || class == SERIAL || hardware.peek().is_some();
         if !is_of_interest || listed.bus().link(&format!("{address}/physfn")).is_ok() {
             return None;
         }
         let device = listed.bus().attribute(&format!("{address}/device")).ok()?.hexadecimal().ok()?;
         let id = (u16::try_from(listed.maker(address)?).ok()?, u16::try_from(device).ok()?);
         let of = hardware.find(|(_, hardware)| hardware.is(id));
-        (of.is_some() || is_accelerator(class)).then_some(Self { id, class, of })
+        let candidate = Self { id, class, of };
+        (of.is_some() || is_accelerator(class) || candidate.has_no_shell()).then_some(candidate)
     }
 
     /// Whether its vendor is looked for; an accelerator of no vendor always is.
     fn is_looked_for(&self, vendors: &[&'static str]) -> bool {
-        self.of.is_none_or(|(vendor, _)| vendors.contains(&vendor))
+        let vendor = self.of.map(|(vendor, _)| vendor);
+        let vendor = vendor.or_else(|| (self.has_no_shell() || self.is_v80()).then_some(XILINX_FPGA));
+        vendor.is_none_or(|vendor| vendors.contains(&vendor))
     }
 
-    /// Whether no vendor serves such a function under this driver. Only accelerators and displays count, not network
-    /// cards.
+    /// Whether no vendor serves such a function under this driver. Only accelerators, displays and FPGAs without a shell
+    /// count, not network cards.
     fn is_strange_to(&self, driver: Option<&str>) -> bool {
-        let is_device = is_accelerator(self.class) || self.class >> 8 == DISPLAY;
+        let is_device = is_accelerator(self.class) || self.class >> 8 == DISPLAY || self.has_no_shell();
         is_device
             && !self.of.is_some_and(|(_, hardware)| driver.is_some_and(|driver| hardware.drivers.contains(&driver)))
     }
@@ -162,8 +177,34 @@ impl Candidate {
                 );
                 said.notices.push(Problem::new(vendor, place, error).of(address));
             }
+            (None, _) if self.has_no_shell() => {
+                let error = format!(
+                    "a Xilinx card without a shell ({ids}, {under}): flash one (`xbmgmt program --base`) and power the host \
+                     off and on, or offer the nodes of your own design by `generic`"
+                );
+                said.notices.push(Problem::new(XILINX_FPGA, place, error).of(address));
+            }
+            (None, _) if self.is_v80() => {
+                if self.id.1 == V80.0 {
+                    let error = format!(
+                        "an Alveo V80 ({ids}) {under}: its driver is `ami` of AVED, not XRT's; offer the node that it makes, \
+                         /dev/ami0, by `generic`"
+                    );
+                    said.notices.push(Problem::new(XILINX_FPGA, place, error).of(address));
+                }
+            }
             (None, _) => said.notices.push(accelerator(place, &format!("({ids}) {under}")).of(address)),
         }
+    }
+
+    /// Whether it is what a card of Xilinx shows that was not flashed, or has fallen back to its factory image.
+    fn has_no_shell(&self) -> bool {
+        self.id.0 == XILINX && self.class == SERIAL && NO_SHELL.contains(&self.id.1)
+    }
+
+    /// Whether it is a function of an Alveo V80; the first one stands for the card.
+    fn is_v80(&self) -> bool {
+        self.id.0 == XILINX && (V80.0..=V80.1).contains(&self.id.1)
     }
 
     fn ids(&self) -> String {
@@ -236,11 +277,26 @@ impl Served {
         group.is_ok_and(|group| self.nodes.contains(&format!("/dev/vfio/{}", file_name(&group))))
     }
 
-    /// Whether a device has the function's node below /dev/accel.
+    /// Whether a device has a node of the function: those of its class devices, `<function>/<class>/<name>`.
     fn has_node(&self, function: &Path) -> bool {
-        let names = Directory::open(function.join("accel")).and_then(|open| open.names()).unwrap_or_default();
-        names.iter().any(|name| self.nodes.contains(&format!("/dev/accel/{name}")))
+        let names = |path: &Path| Directory::open(path).and_then(|open| open.names()).unwrap_or_default();
+        names(function).into_iter().map(|class| function.join(class)).any(|class| {
+            names(&class).into_iter().any(|name| {
+                let device = class.join(&name);
+                directory::exists(&device.join("dev")) && self.nodes.contains(&node_of(&class, &name))
+            })
+        })
     }
+}
+
+/// The node of a class device: as its `uevent` names it; without one, as its class does.
+fn node_of(class: &Path, name: &str) -> String {
+    let uevent = Attribute::read(class.join(name).join("uevent"));
+    let named = uevent.ok().and_then(|uevent| {
+        uevent.text().lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
+    });
+    let own_directory = || if file_name(class) == "accel" { format!("accel/{name}") } else { name.to_owned() };
+    format!("/dev/{}", named.unwrap_or_else(own_directory))
 }
 
 /// `0000:3b:00` of `0000:3b:00.0`.

@@ -244,10 +244,10 @@ vendors! {
         found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
         facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "serial", "mgmt_pf", "driver"],
         model: &["vbnv", "product_name"],
-        // Alveo shells; other Xilinx FPGAs have drivers of their own.
+        // Alveo shells; other Xilinx FPGAs have drivers of their own, as the V80 has: 50b4 to 50b6.
         hardware: &[Hardware {
             maker: 0x10ee,
-            devices: &[(0x5000, 0x50ff)],
+            devices: &[(0x5000, 0x50b3), (0x50b7, 0x50ff)],
             classes: ACCELERATORS,
             drivers: &["xocl", "xclmgmt"],
             cure: "`xocl` or `xclmgmt` of XRT",

@@ -120,6 +120,7 @@ impl Nvidia {
             if self.options.asks_for_cdi() {
                 found.problems.extend(tegra::add_listed(host, &mut installation.platform));
             }
+            found.problems.extend(tegra::without_parts(host, &self.options, cards));
             found.devices.push(tegra::device(host).into());
         } else {
             let minors: Vec<u32> = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.minor).collect();

@@ -7,8 +7,9 @@
 use std::path::Path;
 
 use super::advertise::NAMESPACE;
+use super::card::Card;
 use super::installation::LISTED;
-use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR};
+use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::attribute::Attribute;
 use crate::host::directory::{self, Directory};
@@ -55,6 +56,20 @@ pub(super) fn add_listed(host: &Host, platform: &mut Platform) -> Option<Problem
     platform.paths.extend(listed(host));
     let error = "no list in this directory names a file of this host: containers get no GPU by CDI";
     platform.paths_in(LISTED).next().is_none().then(|| Problem::new(VENDOR, LISTS_DIRECTORY, error).of(ID))
+}
+
+/// A problem if MIG devices are asked for and the board's GPU has some: it is offered as one device all the same, as
+/// NVIDIA's plugin does (<https://github.com/NVIDIA/k8s-device-plugin/issues/1975>).
+pub(super) fn without_parts(host: &Host, options: &NvidiaOptions, cards: &[Card]) -> Option<Problem> {
+    let has_parts = |card: &&Card| {
+        let instances = card.gpu.as_ref().and_then(|gpu| gpu.instances.as_ref());
+        instances.is_some_and(|instances| !instances.is_empty())
+    };
+    let card = cards.iter().find(has_parts).filter(|_| options.mig_strategy != MigStrategy::None)?;
+    let error = "the MIG devices of a GPU within the chip are not advertised, it is one device: turn MIG mode off \
+        (nvidia-smi -mig 0), or set `mig_strategy: none`";
+    let gpu = card.gpu.as_ref()?;
+    Some(Problem::new(VENDOR, host.own_path(&gpu.source), error).of(card.address()))
 }
 
 fn is_integrated(model: &str) -> bool {
