@@ -226,6 +226,31 @@ def test_an_absolute_link_in_a_driver_root_is_followed_there(tmp_path: Path):
     ] == "/etc/vulkan/icd.d/nvidia_icd.json"
 
 
+@pytest.mark.parametrize("root", ["/run/opengl-driver", "/usr/local/glibc/usr", "/opt/nvidia"])
+def test_libraries_in_the_lib_of_a_driver_root_are_given(tmp_path: Path, root: str):
+    """Defect: NixOS, Talos before 1.13 and installations below /opt had none, whatever was named.
+
+    NixOS links each file to its store: https://github.com/NixOS/nixpkgs/issues/288037. Talos has them in
+    /usr/local/glibc/usr/lib: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1621.
+    """
+    node = simulated(tmp_path, gpus=1)
+    library = f"libcuda.so.{DRIVER_VERSION}"
+    put(File(f"nix/store/abc-nvidia/lib/{library}", b"\x7fELF\x02\x01\x01\x00"), node.root)
+    lib = node.root / root.lstrip("/") / "lib"
+    lib.mkdir(parents=True)
+    (lib / library).symlink_to(f"/nix/store/abc-nvidia/lib/{library}")
+    (lib / "libcuda.so.1").symlink_to(library)
+
+    edits = container(node, started(node, driver_root=root))
+
+    assert {mount["hostPath"]: mount["containerPath"] for mount in edits["mounts"]} == {
+        f"{root}/lib/{library}": f"/lib/{library}"
+    }
+    asked = [argument for hook in edits["hooks"] for argument in hook["args"]]
+    assert f"{library}::/lib/libcuda.so.1" in asked
+    assert asked[asked.index("--folder") + 1] == "/lib"
+
+
 def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
     """The specs are written all the same: nodes alone serve programs that bring their own libraries."""
     made = observer(node.root, device_list_strategy=["cdi-cri"], driver_root="/nowhere")
@@ -236,6 +261,7 @@ def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
         "/nowhere",
         True,
     )
+    assert "such as /run/opengl-driver of NixOS" in problem.error
     assert "mounts" not in container(node, made)
 
 

@@ -176,7 +176,7 @@ class NvidiaOptions(VendorOptions):
     pass_device_specs: Switch = False
     """Whether the kubelet also gets the device nodes, for its CPU manager."""
     driver_root: HostPathText = "/"
-    """Where the driver's libraries are on the host."""
+    """Where the driver's libraries are on the host: the directory above their `lib`, `lib64` or `usr`."""
     dev_root: HostPathText | None = None
     """Where the device nodes are on the host (default: the driver root)."""
     cdi_annotation_prefix: str = "cdi.k8s.io/"

@@ -11,6 +11,8 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::interface::{
     NVML_DEVICE_NAME_V2_BUFFER_SIZE, Plain, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t,
     nvmlReturn_t,
@@ -299,10 +301,25 @@ const DIRECTORIES: [&str; 7] = [
     "usr/lib/wsl/lib",
 ];
 
+/// Further directories, whose libraries may be of 32 bits: NixOS and Talos have no other ones for them.
+const PLAIN_DIRECTORIES: [&str; 2] = ["usr/lib", "lib"];
+
 /// The library below a driver root, if there is one.
 #[must_use]
 pub fn below(driver_root: &Path) -> Option<PathBuf> {
-    DIRECTORIES.iter().map(|directory| driver_root.join(directory).join(SONAME)).find(|path| path.exists())
+    let place = |directory: &&str| driver_root.join(directory).join(SONAME);
+    let usual = DIRECTORIES.iter().map(place).find(|path| path.exists());
+    usual.or_else(|| PLAIN_DIRECTORIES.iter().map(place).find(|path| is_of_64_bits(path)))
+}
+
+/// Whether a file is a library of 64 bits, by its first bytes: `e_ident` of elf(5).
+#[must_use]
+pub fn is_of_64_bits(path: &Path) -> bool {
+    const ELF_64: [u8; 5] = [0x7f, b'E', b'L', b'F', 2];
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
+    let mut start = [0; ELF_64.len()];
+    rustix::io::read(file, &mut start[..]).is_ok() && start == ELF_64
 }
 
 /// The version in the name of the file that `path` leads to: `libnvidia-ml.so.590.48.01`.
@@ -365,6 +382,17 @@ mod tests {
         symlink("libnvidia-ml.so.590.48.01", directory.join(SONAME)).unwrap();
         assert_eq!(below(root.path()), Some(directory.join(SONAME)));
         assert_eq!(file_version(&directory.join(SONAME)).as_deref(), Some("590.48.01"));
+    }
+
+    #[test]
+    fn in_lib_a_library_of_64_bits_is_found_and_none_of_32() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("lib").join(SONAME);
+        fs::create_dir_all(root.path().join("lib")).unwrap();
+        for (start, is_found) in [(&b"\x7fELF\x01\x01"[..], false), (b"\x7fELF\x02\x01", true), (b"", false)] {
+            fs::write(&file, start).unwrap();
+            assert_eq!(below(root.path()).is_some(), is_found, "{start:?}");
+        }
     }
 
     #[test]

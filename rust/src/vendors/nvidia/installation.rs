@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::driver_files::{self, DriverFiles};
-use super::libraries::{Libraries, VDPAU};
+use super::libraries::{DriverRoot, Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
 use super::{NvidiaOptions, VENDOR, driver};
 use crate::device::{Device, HostPath, Platform, Problem};
@@ -121,13 +121,15 @@ impl Installation {
     }
 
     fn add_files(&mut self, host: &Host, options: &NvidiaOptions, libraries: &Libraries) {
-        let driver_root = Host::new(host.absolute(&options.driver_root));
+        let root = DriverRoot::of(host, &options.driver_root);
+        let driver_root = &root.below;
         let version = driver::version(host).map(|(version, _)| version).unwrap_or_default();
-        let folders = libraries.find(&driver_root, &version);
+        let folders = libraries.find(&root, &version);
         if !folders.iter().any(|folder| folder.is_of(&version)) && !version.is_empty() {
             let error = format!(
-                "no libraries of driver {version} are found here for containers: mount the host's driver root, and name it \
-                 in `driver_root`"
+                "no libraries of driver {version} are found here for containers, in lib64, lib, usr/lib64, usr/lib or \
+                 their usual directories: name the directory above in `driver_root`, such as /run/opengl-driver of NixOS; a \
+                 pod needs it, and what its links lead to, below `host_root`"
             );
             self.problems.push(Problem::new(VENDOR, &options.driver_root, error));
         }
@@ -142,16 +144,16 @@ impl Installation {
             self.platform.paths.extend(folder.links.iter().map(link));
         }
         let beside = folders.iter().map(|folder| folder.path.as_str()).filter(|path| !path.ends_with(VDPAU));
-        let modules = driver_files::x_modules(&driver_root, beside, &version);
-        let files = DriverFiles::find(host, &driver_root, &version);
+        let modules = driver_files::x_modules(driver_root, beside, &version);
+        let files = DriverFiles::find(host, driver_root, &version);
         for (paths, role) in [
             (modules, MODULE),
-            (driver_files::graphics_configurations(&driver_root), CONFIGURATION),
+            (driver_files::graphics_configurations(driver_root), CONFIGURATION),
             (files.plain, FILE),
             (files.sockets, SOCKET),
         ] {
             let found = paths.into_iter().map(|path| {
-                let target = behind_links(&driver_root, &path).map(|target| below(&options.driver_root, &target).path);
+                let target = behind_links(driver_root, &path).map(|target| below(&options.driver_root, &target).path);
                 HostPath { target: target.unwrap_or_default(), ..place(path, role) }
             });
             self.platform.paths.extend(found);
@@ -172,7 +174,7 @@ impl Installation {
             }
             return;
         }
-        let driver_root = Host::new(host.absolute(&options.driver_root));
+        let driver_root = DriverRoot::of(host, &options.driver_root).below;
         let is_there = |path: &&str| resolve::exists(&driver_root, Path::new(path));
         let files = class.files.iter().copied().filter(is_there).map(|path| below(&options.driver_root, path));
         self.platform.paths.extend(nodes.into_iter().chain(files).map(|path| path.in_role(class.name)));

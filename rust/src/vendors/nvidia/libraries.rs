@@ -1,5 +1,6 @@
 //! The driver's libraries on the host: files whose name contains the driver's version, and a few others. They are in
-//! the directories of the usual packages; if these do not exist, in the directories of the dynamic linker's cache.
+//! the directories of the usual packages; if these do not exist, in the directories of the dynamic linker's cache. A
+//! driver root of its own may have them in `lib` or `usr/lib`: /run/opengl-driver of NixOS, /usr/local/glibc of Talos.
 //!
 //! `/etc/ld.so.cache` lists the libraries that the dynamic linker finds outside its built-in directories. The layout is
 //! defined in glibc's `sysdeps/generic/dl-cache.h`: a header, entries of fixed size, and their texts.
@@ -10,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Stat;
 
-use crate::host::directory::Directory;
+use crate::host::directory::{self, Directory};
 use crate::host::{Host, resolve};
+use crate::nvml::library::is_of_64_bits;
 
 /// Directories below the driver root; because of links, several may be the same. If /usr/lib is a separate directory,
 /// it holds 32-bit libraries.
@@ -25,6 +27,8 @@ const DIRECTORIES: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/usr/lib/aarch64-linux-gnu/nvidia/current",
 ];
+/// Further directories below a driver root other than `/`, if their libraries are of 64 bits.
+const PLAIN_DIRECTORIES: [&str; 2] = ["/usr/lib", "/lib"];
 /// The directory of the VDPAU driver, below each of `DIRECTORIES`.
 pub(super) const VDPAU: &str = "/vdpau";
 /// Prefixes of the driver's libraries in the dynamic linker's cache.
@@ -38,6 +42,37 @@ const OTHERWISE_NUMBERED: [&str; 6] = [
     "libnvidia-egl-xlib.so.",
     "libnvidia-nvvm70.so.",
 ];
+
+/// Where the driver's libraries are: a directory of the host, which may have links to other directories of the host.
+#[derive(Debug, Clone)]
+pub(super) struct DriverRoot {
+    host: Host,
+    path: String,
+    /// The directory, as a host of its own: links within it count from there, as for a program that has it as its root.
+    pub(super) below: Host,
+}
+
+impl DriverRoot {
+    pub(super) fn of(host: &Host, path: &str) -> Self {
+        let below = Host::new(resolve::followed(host, Path::new(path)));
+        Self { host: host.clone(), path: path.trim_end_matches('/').to_owned(), below }
+    }
+
+    /// Whether it is a directory of the driver's own, and not the host's root.
+    fn is_its_own(&self) -> bool {
+        !self.path.is_empty()
+    }
+
+    /// The path by which this process reaches a path below the root. What a link leads to is looked for on the host if
+    /// it is not below the root: NixOS has links to its store.
+    fn place(&self, path: &str) -> PathBuf {
+        let below = resolve::followed(&self.below, Path::new(path));
+        if self.is_its_own() && !directory::exists(&below) {
+            return resolve::followed(&self.host, Path::new(&format!("{}{path}", self.path)));
+        }
+        below
+    }
+}
 
 /// A directory with libraries of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +110,11 @@ struct Found {
 
 impl Libraries {
     /// The libraries of this version below the driver root.
-    pub(super) fn find(&self, driver_root: &Host, version: &str) -> Arc<Vec<Folder>> {
-        let cache = rustix::fs::stat(place(driver_root, LD_CACHE)).ok().map(|status| state(&status));
-        let key = (version.to_owned(), with_vdpau(driver_root, DIRECTORIES), cache);
+    pub(super) fn find(&self, driver_root: &DriverRoot, version: &str) -> Arc<Vec<Folder>> {
+        let cache = rustix::fs::stat(driver_root.place(LD_CACHE)).ok().map(|status| state(&status));
+        let plain: &[&str] = if driver_root.is_its_own() { &PLAIN_DIRECTORIES } else { &[] };
+        let directories = DIRECTORIES.iter().chain(plain).copied();
+        let key = (version.to_owned(), with_vdpau(driver_root, directories), cache);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, folders)) if *of == key => folders.clone(),
@@ -91,11 +128,11 @@ impl Libraries {
 }
 
 /// The existing directories, without duplicates.
-fn with_vdpau<'d>(driver_root: &Host, directories: impl IntoIterator<Item = &'d str> + Clone) -> Vec<Found> {
+fn with_vdpau<'d>(driver_root: &DriverRoot, directories: impl IntoIterator<Item = &'d str> + Clone) -> Vec<Found> {
     let plain = directories.clone().into_iter().map(str::to_owned);
     let mut found: Vec<Found> = Vec::new();
     for path in plain.chain(directories.into_iter().map(|path| format!("{path}{VDPAU}"))) {
-        let Ok(status) = rustix::fs::stat(place(driver_root, &path)) else { continue };
+        let Ok(status) = rustix::fs::stat(driver_root.place(&path)) else { continue };
         let state = state(&status);
         if !found.iter().any(|other| (other.state.0, other.state.1) == (state.0, state.1)) {
             found.push(Found { path, state });
@@ -109,10 +146,10 @@ fn state(status: &Stat) -> State {
     (status.st_dev as u64, status.st_ino as u64, status.st_mtime as i64, status.st_mtime_nsec as u64)
 }
 
-fn folders(driver_root: &Host, version: &str, directories: &[Found]) -> Vec<Folder> {
+fn folders(driver_root: &DriverRoot, version: &str, directories: &[Found]) -> Vec<Folder> {
     let mut folders = listed(driver_root, version, directories);
     if !folders.iter().any(|folder| folder.is_of(version)) {
-        let cached = cached_directories(driver_root, &CACHED);
+        let cached = cached_directories(&driver_root.below, &CACHED);
         let cached = with_vdpau(driver_root, cached.iter().map(String::as_str));
         let new: Vec<Found> = cached.into_iter().filter(|found| !directories.contains(found)).collect();
         folders.extend(listed(driver_root, version, &new));
@@ -120,13 +157,25 @@ fn folders(driver_root: &Host, version: &str, directories: &[Found]) -> Vec<Fold
     folders
 }
 
-fn listed(driver_root: &Host, version: &str, directories: &[Found]) -> Vec<Folder> {
+fn listed(driver_root: &DriverRoot, version: &str, directories: &[Found]) -> Vec<Folder> {
     let folder = |found: &Found| {
-        let directory = Directory::open(place(driver_root, &found.path)).ok()?;
+        let directory = Directory::open(driver_root.place(&found.path)).ok()?;
         let names = directory.names().ok()?;
         let libraries: Vec<String> = names.iter().filter(|name| is_of_driver(name, version)).cloned().collect();
-        let links = links(&names, &libraries, |name| directory.link(name).ok()?.to_str().map(str::to_owned));
-        (!libraries.is_empty()).then_some(Folder { path: found.path.clone(), libraries, links })
+        let first = libraries.first()?;
+        let is_plain = PLAIN_DIRECTORIES.iter().any(|plain| found.path.trim_end_matches(VDPAU) == *plain);
+        if is_plain && !is_of_64_bits(&driver_root.place(&format!("{}/{first}", found.path))) {
+            return None;
+        }
+        let target = |name: &str| {
+            let target = directory.link(name).ok()?;
+            // The store of NixOS has the same names; what the link leads to in the end is beside it.
+            let last = || driver_root.place(&format!("{}/{name}", found.path)).canonicalize().ok();
+            let target = if target.is_absolute() { last()?.file_name()?.into() } else { target };
+            target.to_str().map(str::to_owned)
+        };
+        let links = links(&names, &libraries, target);
+        Some(Folder { path: found.path.clone(), libraries, links })
     };
     directories.iter().filter_map(folder).collect()
 }
@@ -155,10 +204,6 @@ fn links(names: &[String], libraries: &[String], target: impl Fn(&str) -> Option
         .filter(|(_, target)| leads_to_library(target))
         .map(|(name, target)| (name.clone(), target.clone()))
         .collect()
-}
-
-fn place(driver_root: &Host, path: &str) -> PathBuf {
-    resolve::followed(driver_root, Path::new(path))
 }
 
 const LD_CACHE: &str = "/etc/ld.so.cache";
@@ -228,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    fn root() -> (tempfile::TempDir, Host) {
+    fn root() -> (tempfile::TempDir, DriverRoot) {
         let root = tempfile::tempdir().unwrap();
         create_dir_all(root.path().join("usr/lib64/vdpau")).unwrap();
         for name in ["libcuda.so.580.95.05", "libnvidia-ml.so.580.95.05", "libcuda.so.570.1", "libc.so.6", "libcuda.so"]
@@ -237,7 +282,7 @@ mod tests {
         }
         write(root.path().join("usr/lib64/vdpau/libvdpau_nvidia.so.580.95.05"), "").unwrap();
         symlink("/usr/lib64", root.path().join("lib64")).unwrap();
-        let host = Host::new(root.path());
+        let host = DriverRoot::of(&Host::new(root.path()), "/");
         (root, host)
     }
 
@@ -291,6 +336,48 @@ mod tests {
         assert_eq!(libraries.find(&host, "580.95.05")[0].libraries.len(), 3);
         assert_eq!(libraries.find(&host, "570.1")[0].libraries, ["libcuda.so.570.1"]);
         assert!(libraries.find(&host, "1.2").is_empty());
+    }
+
+    /// The first bytes of a library for x86-64, and of one for i386.
+    const ELF: [&[u8]; 2] = [b"\x7fELF\x02\x01\x01\x00", b"\x7fELF\x01\x01\x01\x00"];
+
+    #[test]
+    fn a_driver_root_of_its_own_may_have_its_libraries_in_lib_with_links_to_the_store() {
+        let root = tempfile::tempdir().unwrap();
+        let (store, lib) = ("nix/store/abc-nvidia-x11/lib", "nix/store/xyz-graphics-drivers/lib");
+        for directory in [store, lib, "run", "lib"] {
+            create_dir_all(root.path().join(directory)).unwrap();
+        }
+        symlink("/nix/store/xyz-graphics-drivers", root.path().join("run/opengl-driver")).unwrap();
+        write(root.path().join(store).join("libcuda.so.580.1"), ELF[0]).unwrap();
+        symlink("libcuda.so.580.1", root.path().join(store).join("libcuda.so.1")).unwrap();
+        write(root.path().join("lib/libcuda.so.580.1"), ELF[1]).unwrap();
+        for name in ["libcuda.so.580.1", "libcuda.so.1"] {
+            symlink(format!("/{store}/{name}"), root.path().join(lib).join(name)).unwrap();
+        }
+        let host = Host::new(root.path());
+        let found = Libraries::default().find(&DriverRoot::of(&host, "/run/opengl-driver"), "580.1");
+        let folder = Folder {
+            path: "/lib".to_owned(),
+            libraries: vec!["libcuda.so.580.1".to_owned()],
+            links: vec![("libcuda.so.1".to_owned(), "libcuda.so.580.1".to_owned())],
+        };
+        assert_eq!(*found, [folder]);
+        assert!(Libraries::default().find(&DriverRoot::of(&host, "/"), "580.1").is_empty());
+    }
+
+    #[test]
+    fn libraries_of_32_bits_in_the_lib_of_a_driver_root_are_none_for_containers() {
+        for (start, path, number) in
+            [(ELF[0], "usr/lib", 1), (ELF[1], "usr/lib", 0), (ELF[1], "lib", 0), (b"", "lib", 0)]
+        {
+            let root = tempfile::tempdir().unwrap();
+            let directory = root.path().join("opt/nvidia").join(path);
+            create_dir_all(&directory).unwrap();
+            write(directory.join("libcuda.so.580.1"), start).unwrap();
+            let driver_root = DriverRoot::of(&Host::new(root.path()), "/opt/nvidia/");
+            assert_eq!(Libraries::default().find(&driver_root, "580.1").len(), number, "{path}");
+        }
     }
 
     const X86_64: u32 = 0x0303;
