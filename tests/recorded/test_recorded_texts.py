@@ -22,7 +22,7 @@ RECORDED = tomllib.loads(Path(__file__).with_name("kernel_log.toml").read_text("
 
 
 def verdict_on(recorded, directory) -> Verdict:
-    """The verdict after these records, each a second after the one before."""
+    """The verdict after these records, from second 100 on, each a second after the one before."""
     log = SimulatedLog(directory)
     log.begin()
     for second, text in enumerate(recorded["records"]):
@@ -38,7 +38,7 @@ def verdict_on(recorded, directory) -> Verdict:
     device = Device(vendor=recorded["vendor"], card=recorded["device"], id="it", facts=facts)
     policy = Policy(1)
     seen = KernelLogSource().match(events, rules, [Entry(device, "example.com/it")], 1).seen
-    policy.note(seen, Now(1_000_000.0, 200.0, "boot-1"))
+    policy.note(seen, Now(1_000_000.0, recorded.get("looked_at", 200.0), "boot-1"))
     return policy.verdict((recorded["vendor"], recorded["device"], "it"))
 
 

@@ -112,7 +112,7 @@ def test_a_gpu_that_the_loaded_driver_ignores_is_not_told_to_load_it(tmp_path: P
     assert node.hear().problems() == {
         ignored: "`nvidia` 595.71.05 is loaded and has not taken the PCI function (10de:2330): the kernel log says "
         "`NVRM: The NVIDIA Tesla P100-PCIE-16GB GPU installed in this system is supported through the NVIDIA 580.xx "
-        f"Legacy drivers. Please visit http://www.nvidia.com/object/unix.html for m`, "
+        "Legacy drivers. Please visit http://www.nvidia.com/object/unix.html for more`, "
         f"`NVRM: ignoring the legacy GPU {ignored}`"
     }
     node.say(FAILED, at=other)

@@ -28,6 +28,7 @@ const XILINX_FPGA: &str = "xilinx-fpga";
 /// The functions of an Alveo V80, the first one under the driver `ami` of AVED, which makes `/dev/ami0`:
 /// <https://github.com/Xilinx/AVED>, sw/AMI. XRT has no driver for a Versal card of this kind.
 const V80: (u16, u16) = (0x50b4, 0x50b6);
+const AMI: &str = "ami";
 /// Class of serial controllers: `PCI_CLASS_COMMUNICATION_SERIAL` in `include/linux/pci_ids.h` of Linux. The design that
 /// an Alveo or U30 card runs without a shell is one, with a device id that is no shell's:
 /// <https://github.com/Xilinx/XRT/issues/9454>, <https://github.com/Xilinx/video-sdk/issues/99>. A design of one's own
@@ -185,10 +186,11 @@ impl Candidate {
                 said.notices.push(Problem::new(XILINX_FPGA, place, error).of(address));
             }
             (None, _) if self.is_v80() => {
+                // The first function stands for the card; the others have no driver by design.
                 if self.id.1 == V80.0 {
+                    let load = if driver == Some(AMI) { "" } else { "load `ami` of AVED, and " };
                     let error = format!(
-                        "an Alveo V80 ({ids}) {under}: its driver is `ami` of AVED, not XRT's; offer the node that it makes, \
-                         /dev/ami0, by `generic`"
+                        "an Alveo V80 ({ids}) {under}: {load}offer the node that `ami` makes, /dev/ami0, by `generic`"
                     );
                     said.notices.push(Problem::new(XILINX_FPGA, place, error).of(address));
                 }
@@ -292,9 +294,9 @@ impl Served {
 /// The node of a class device: as its `uevent` names it; without one, as its class does.
 fn node_of(class: &Path, name: &str) -> String {
     let uevent = Attribute::read(class.join(name).join("uevent"));
-    let named = uevent.ok().and_then(|uevent| {
-        uevent.text().lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
-    });
+    let named = uevent
+        .ok()
+        .and_then(|uevent| uevent.text().lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned));
     let own_directory = || if file_name(class) == "accel" { format!("accel/{name}") } else { name.to_owned() };
     format!("/dev/{}", named.unwrap_or_else(own_directory))
 }
