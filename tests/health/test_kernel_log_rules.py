@@ -13,6 +13,20 @@ FALLEN = (
     "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
     "NVRM: fallen off the bus and is not responding to commands."
 )
+# as posted: https://github.com/awslabs/amazon-eks-ami/issues/2768, https://github.com/NixOS/nixos-hardware/issues/1880
+REFUSES = (
+    "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2bb1)\n"
+    "NVRM: installed in this system requires use of the NVIDIA open kernel modules."
+)
+NOT_SUPPORTED = (
+    "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1292)\nNVRM: installed in this system is not supported by the "
+    "304.116\nNVRM: NVIDIA Linux driver release.  Please see 'Appendix"
+)
+LEGACY = (
+    "NVRM: The NVIDIA Tesla P100-PCIE-16GB GPU installed in this system is\nNVRM:  supported through the NVIDIA 580.xx "
+    "Legacy drivers. Please\nNVRM:  visit http://www.nvidia.com/object/unix.html for more\nNVRM:  information.  The "
+    "595.71.05 NVIDIA driver will ignore\nNVRM:  this GPU.  Continuing probe..."
+)
 UUID = "GPU-5a3c0f0e-1111-2222-3333-444455556666"
 RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from"
 GPU = {"pci_address": "0000:3b:00"}
@@ -71,26 +85,9 @@ FORMS = [
         "nvidia-not-initialised",
         {"pci_address": "0000:3b:00.0"},
     ),
-    # as posted: https://github.com/awslabs/amazon-eks-ami/issues/2768, https://github.com/NixOS/nixos-hardware/issues/1880
-    (
-        "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2bb1)\n"
-        "NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
-        "nvidia-refuses-gpu",
-        {"pci_address": "0000:3b:00.0"},
-    ),
-    (
-        "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1292)\nNVRM: installed in this system is not supported by the "
-        "304.116\nNVRM: NVIDIA Linux driver release.  Please see 'Appendix",
-        "nvidia-refuses-gpu",
-        {"pci_address": "0000:3b:00.0"},
-    ),
-    (
-        "NVRM: The NVIDIA Tesla P100-PCIE-16GB GPU installed in this system is\nNVRM:  supported through the NVIDIA "
-        "580.xx Legacy drivers. Please\nNVRM:  visit http://www.nvidia.com/object/unix.html for more\nNVRM:  "
-        "information.  The 595.71.05 NVIDIA driver will ignore\nNVRM:  this GPU.  Continuing probe...",
-        "nvidia-legacy-gpu",
-        {},
-    ),
+    (REFUSES, "nvidia-refuses-gpu", {"pci_address": "0000:3b:00.0"}),
+    (NOT_SUPPORTED, "nvidia-refuses-gpu", {"pci_address": "0000:3b:00.0"}),
+    (LEGACY, "nvidia-legacy-gpu", {}),
     ("NVRM: ignoring the legacy GPU 0000:3b:00.0", "nvidia-said", {"pci_address": "0000:3b:00.0"}),
     (
         "NVRM: GPU 0000:3b:00.0: RmFetchGspRmImages: No firmware image found",
@@ -392,4 +389,11 @@ def test_a_rule_of_the_user_s_own_is_tried_before_those_that_only_look_at_the_ca
     """They take no record away from anybody."""
     mine = ("mine", "PCIe Bus Error", r"^\S+ (?P<bdf>\S+): .*PCIe Bus Error: severity=Uncorrect")
     log.write("nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer")
+    assert said(tmp_path, ((), [mine])) == [("mine", NOTHING | {"pci_address": "0000:3b:00.0"})]
+
+
+def test_a_rule_of_the_user_s_own_is_tried_before_those_that_are_only_quoted(tmp_path, log):
+    """What was the user's own to read stays so."""
+    mine = ("mine", "NVRM", r"^NVRM: GPU (?P<bdf>\S+\.\d): RmFetchGspRmImages")
+    log.write("NVRM: GPU 0000:3b:00.0: RmFetchGspRmImages: No firmware image found")
     assert said(tmp_path, ((), [mine])) == [("mine", NOTHING | {"pci_address": "0000:3b:00.0"})]

@@ -22,8 +22,8 @@ from devherd_sim.node.spec import NodeSpec
 
 # https://github.com/awslabs/amazon-eks-ami/issues/2768
 OPEN_MODULES = (
-    "NVRM: The NVIDIA GPU {} (PCI ID: 10de:2bb1)\nNVRM: installed in this system requires use of the NVIDIA open kernel "
-    "modules."
+    "NVRM: The NVIDIA GPU {} (PCI ID: 10de:2bb1)\n"
+    "NVRM: installed in this system requires use of the NVIDIA open kernel modules."
 )
 FAILED = "NVRM: GPU {}: RmInitAdapter failed! (0x22:0x56:884)"
 FAILED_ALSO = "NVRM: GPU {}: rm_init_adapter failed, device minor number 0"
@@ -188,7 +188,7 @@ def test_last_words_are_bounded() -> None:
             monotonic=float(number),
             times=1,
         )
-        words.note(event, rule)
+        words.take_in([event], QUOTED)
     assert len(words.events) == MOST_LAST_WORDS
     assert words.about("amd", "0000:01:00.0", is_bound=False) == []
     assert words.about("amd", f"{MOST_LAST_WORDS:04x}:01:00.0", is_bound=False) == ["refused"]

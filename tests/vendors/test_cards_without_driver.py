@@ -276,31 +276,30 @@ def test_a_design_of_one_s_own_on_an_fpga_is_not_taken_for_a_card_without_a_shel
     assert (report(tmp_path).problems, report(tmp_path).notices) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("ids", "pci_class", "driver", "device", "uevent"),
-    [
-        ("1e60:2864", "0b4000", "hailo", "hailo_chardev/hailo0", ""),
-        ("10ee:50b4", "120000", "ami", "ami/ami0", "MAJOR=510\nMINOR=0\nDEVNAME=ami0"),
-        ("1da3:1020", "120000", "habanalabs", "misc/hl", "MAJOR=510\nMINOR=0\nDEVNAME=habana/hl0"),
+OWN_NODES = {
+    "hailo0": [
+        *function("0000:05:00.0", "1e60:2864", "0b4000", "hailo"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/hailo_chardev/hailo0/dev", "510:0"),
     ],
-)
-def test_an_accelerator_whose_own_node_is_offered_is_not_noted_any_more(  # noqa: PLR0913 - the columns of a table
-    tmp_path, ids, pci_class, driver, device, uevent
-):
-    """Defect: the note said to offer its node by `generic`, and stayed when that was done: only /dev/accel was known."""
-    address = "0000:05:00.0"
-    place = f"sys/devices/pci0000:05/{address}/{device}"
-    name = uevent.rpartition("DEVNAME=")[2] or device.rpartition("/")[2]
-    write_tree(
-        [
-            *function(address, ids, pci_class, driver),
-            File.line(f"{place}/dev", "510:0"),
-            *([File.line(f"{place}/uevent", uevent)] if uevent else []),
-            DeviceNode(f"dev/{name}", "char", 510, 0),
-        ],
-        tmp_path,
-    )
-    assert [note.device for note in report(tmp_path).notices] == [address]
-    generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": f"/dev/{name}"}]}]}]
+    "ami0": [
+        *function("0000:05:00.0", "10ee:50b4", "120000", "ami"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/ami/ami0/dev", "510:0"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/ami/ami0/uevent", "MAJOR=510\nMINOR=0\nDEVNAME=ami0"),
+    ],
+    "habana/hl0": [
+        *function("0000:05:00.0", "1da3:1020", "120000", "habanalabs"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/misc/hl/dev", "510:0"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/misc/hl/uevent", "DEVNAME=habana/hl0"),
+    ],
+}
+"""Accelerators with their node: named as its class device, or as the kernel's event of it names it."""
+
+
+@pytest.mark.parametrize("node", OWN_NODES)
+def test_an_accelerator_whose_own_node_is_offered_is_not_noted_any_more(tmp_path, node):
+    """Defect: the note said to offer its node by `generic`, and stayed when that was done; it knew /dev/accel alone."""
+    write_tree([*OWN_NODES[node], DeviceNode(f"dev/{node}", "char", 510, 0)], tmp_path)
+    assert [note.device for note in report(tmp_path).notices] == ["0000:05:00.0"]
+    generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": f"/dev/{node}"}]}]}]
     config = Config.model_validate({"host_root": tmp_path, "generic": generic})
     assert scan_once(resolve(config)).notices == []

@@ -77,10 +77,9 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
         shown = [explain_device.of_device(known, subject, events) for subject in found]
         explanation = shown[0] if len(shown) == 1 else {"kind": "devices", "devices": shown}
         return explanation, _code(is_problem=any(each.device and is_ill(each.device) for each in found))
-    if lost := _lost(known, word):
-        return lost, ExitCode.PROBLEM_FOUND
-    if scanned := _of_the_scan(known, word):
-        return scanned, _code(is_problem=any(one["is_problem"] for one in scanned["problems"]))
+    if other := _lost(known, word) or _of_the_scan(known, word):
+        problems = other.get("problems", [{"is_problem": True}])
+        return other, _code(is_problem=any(one["is_problem"] for one in problems))
     if explain_pod.is_name(word):
         return explain_pod.of_pod(settings, known, pods, events, word)
     raise unknown_word(known, word)

@@ -210,7 +210,8 @@ def _take_in_hang(seen: Seen, event: Mapping[str, str], entries: Collection[Entr
         if event["ERROR"] == "0":
             # i915 sends it only if the GPU is not wedged any more (intel_gt_reset_global in gt/intel_reset.c)
             seen.cleared(key, WEDGED, WEDGED, monotonic)
-            seen.cleared(key, KERNEL_LOG, WEDGED, monotonic)
+            for reason in (WEDGED, FIRMWARE):
+                seen.cleared(key, KERNEL_LOG, reason, monotonic)
         else:
             seen.happened(key, finding, monotonic)
 

@@ -73,8 +73,13 @@ class LastWords:
         """All of them, the oldest first."""
         return list(self._events.values())
 
-    def note(self, event: "KernelLogEvent", rule: "Rule") -> None:
-        """Keep a record; one of a function that is new ends those of the function that was there before."""
+    def take_in(self, events: Iterable["KernelLogEvent"], rules: Mapping[str, "Rule"]) -> None:
+        """Keep the records that are quoted; a function that is added anew ends those of the one before it."""
+        for event in events:
+            if event.rule in rules:
+                self._note(event, rules[event.rule])
+
+    def _note(self, event: "KernelLogEvent", rule: "Rule") -> None:
         if rule.quoted:
             self._keep(event)
         elif rule.evidence == Evidence.READDED:
@@ -86,9 +91,7 @@ class LastWords:
         """What the drivers last said of a function, in their last try: why before that. Empty if nothing is known."""
         places, when = (address, address.rpartition(".")[0], vendor), {"always", "bound" if is_bound else "unbound"}
         found = [
-            event
-            for (place, name), event in self._events.items()
-            if place in places and QUOTED[name].quoted in when
+            event for (place, name), event in self._events.items() if place in places and QUOTED[name].quoted in when
         ]
         newest = max((event.monotonic for event in found), default=0.0)
         of_last_try = [event for event in found if newest - event.monotonic <= TRY_SECONDS]
@@ -163,9 +166,7 @@ class KernelLogSource:
             self._named, self._named_for = Named(entries), version
         self._match_at_links(matched.seen, rules)
         new = list(events)
-        for event in new:
-            if event.rule in rules:
-                self.last_words.note(event, rules[event.rule])
+        self.last_words.take_in(new, rules)
         all_events = [*self._waiting, *new]
         self._waiting.clear()
         for event in all_events:

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. If it has no reason, evidence, takes_back, looks or quoted, it only counts Xids or gives a GPU's UUID."""
+    """One rule. Without reason, evidence, takes_back, looks and quoted it only counts Xids, or reveals a GPU's UUID."""
 
     name: str
     contains: str
@@ -37,6 +37,11 @@ class Rule:
     """If set, its last record is kept, device or not, and quoted where the function is no device: always, or if its
     driver is bound or not bound to it. A record without `bdf` is quoted for each such function of `vendor`.
     """
+
+    @property
+    def takes_nothing_away(self) -> bool:
+        """Whether it only looks or is only quoted: a rule of the user's own for the same record comes first."""
+        return self.looks or bool(self.quoted and not (self.reason or self.evidence or self.takes_back))
 
 
 SHIPPED = (
@@ -264,12 +269,13 @@ SHIPPED = (
         pattern=r"^i915 (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bGuC initialization failed\b",
         reason="firmware",
     ),
-    # --- Both: i915_pci_probe in i915_pci.c, xe_pci_probe in xe_pci.c, one record of several lines, of a GPU that is newer
-    # than the driver
+    # --- Both: i915_pci_probe in i915_pci.c, xe_pci_probe in xe_pci.c, one record of several lines, of a GPU that is
+    # newer than the driver
     Rule(
         name="intel-gpu-not-supported",
         contains="Your graphics device",
-        pattern=r"^(?:i915|xe) (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): .*\bYour graphics device [\da-fA-F]{4} is not ",
+        pattern=r"^(?:i915|xe) (?P<bdf>[\da-f]+:[\da-f]+:[\da-f]+\.\d): "
+        r".*\bYour graphics device [\da-fA-F]{4} is not ",
         quoted="always",
     ),
     # --- Any GPU: drm_dev_wedged_event of the kernel (drivers/gpu/drm/drm_drv.c)
@@ -392,7 +398,7 @@ QUOTED = MappingProxyType({rule.name: rule for rule in SHIPPED if rule.quoted})
 
 
 def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> dict[str, Rule]:
-    """Rules by name, in the order in which they are tried: shipped ones, the user's own, those that only look.
+    """Rules by name, in the order in which they are tried: shipped ones, the user's own, those that only look or quote.
 
     `optional` has the names of shipped rules that are off by default; each of `own` is name, contains, pattern.
     """
@@ -400,7 +406,7 @@ def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> 
     theirs = [
         Rule(name=name, contains=contains, pattern=pattern, reason="kernel-log") for name, contains, pattern in own
     ]
-    return {rule.name: rule for rule in sorted([*ours, *theirs], key=lambda rule: rule.looks)}
+    return {rule.name: rule for rule in sorted([*ours, *theirs], key=lambda rule: rule.takes_nothing_away)}
 
 
 def compiled_from(rules: Iterable[Rule]) -> list[tuple[str, str, str]]:
