@@ -355,6 +355,8 @@ pub struct Found {
     pub devices: Vec<Arc<Device>>,
     /// Problems in the order in which the scan met them.
     pub problems: Vec<Problem>,
+    /// What users may want to know and what may be as they want it.
+    pub notices: Vec<Problem>,
     /// Cards or devices that could not be examined.
     pub unseen: Vec<NotExamined>,
     /// Data that the vendor's devices have in common; `None` if the scan did not read it.

@@ -14,6 +14,9 @@ from devherd.health.findings import targets
 from devherd.health.policy import FINE
 from devherd.proto import health_pb2
 from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 GPU, VIRTUAL = "0000:41:00.0", "0000:41:02.4"
 ONE = "aa618089-8b16-4d01-a136-25a0f3c73123"
@@ -201,3 +204,83 @@ def test_vgpus_that_are_not_offered_are_named(tmp_path: Path):
     error = "1 vGPU is not offered: `vendors.nvidia.passthrough` offers vGPUs to virtual machines"
     assert told == [("nvidia", f"/sys/bus/pci/devices/{GPU}", error)]
     assert not [one for one in scanner(root, passthrough=True).scan().not_offered if "vGPU" in one.error]
+
+
+def with_functions(*types: int | None, root: Path) -> Path:
+    """A host with a GPU whose virtual functions have these vGPU types (None: a driver that has no such attribute)."""
+    made: list[Entry] = [File.line(f"{function_of(GPU)}/sriov_numvfs", str(len(types)))]
+    for number, kind in enumerate(types):
+        function = function_of(f"0000:41:02.{number}")
+        facts = {"uevent": "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:2335", "vendor": "0x10de", "class": "0x030200"}
+        made += [
+            *attributes(function, facts),
+            link(f"{function}/physfn", function_of(GPU)),
+            link(f"{function_of(GPU)}/virtfn{number}", function),
+            named_link("sys/bus/pci/devices", function),
+            *([] if kind is None else [File.line(f"{function}/nvidia/current_vgpu_type", str(kind))]),
+        ]
+    return planted(root, gpu(), card("0000:c1:00.0", 1, uuid=UUIDS[1]), made)
+
+
+def notes(scan) -> list[str]:
+    """What is said of hardware without being a problem."""
+    return [f"{note.path}: {note.error}" for note in scan.scan.not_offered]
+
+
+def test_a_gpu_whose_virtual_functions_have_a_vgpu_type_is_kept_from_containers(tmp_path: Path):
+    """Defect: a GPU whose functions ran virtual machines was offered, with and without `passthrough`, without a note.
+
+    kubevirt/kubevirt issue 17642. NVIDIA/go-nvlib, pkg/nvpci and vgpu-device-manager: a function whose
+    `nvidia/current_vgpu_type` is not 0 is a vGPU.
+    """
+    root = with_functions(1133, 0, 1133, root=tmp_path)
+
+    scan = scanned(root, passthrough=True)
+    assert [one.id for one in scan.devices] == [UUIDS[1]]
+    assert scan.left_out == {UUIDS[0]: "its virtual functions are vGPUs of virtual machines"}
+    assert (complaints(scan), notes(scan)) == ([], [])
+
+    scan = scanned(root)
+    assert [one.id for one in scan.devices] == UUIDS[:2]
+    [device] = [device for device in scan.scan.devices if device.id == UUIDS[0]]
+    assert (device.attributes["vgpus"], device.attributes["vgpu_functions"]) == ("2", "3")
+    assert complaints(scan) == []
+    assert notes(scan) == [
+        (
+            f"/{function_of(GPU)}: 2 of 3 virtual functions are vGPUs of virtual machines, and containers are offered"
+            " the whole GPU: `vendors.nvidia.passthrough` keeps it from them"
+        )
+    ]
+
+
+@pytest.mark.parametrize("passthrough", [False, True])
+def test_a_gpu_with_virtual_functions_without_a_type_is_offered_with_a_note(passthrough: bool, tmp_path: Path):
+    """As after `sriov-manage -e`: no virtual machine has one yet."""
+    scan = scanned(with_functions(0, 0, root=tmp_path), passthrough=passthrough)
+
+    assert [one.id for one in scan.devices] == UUIDS[:2]
+    assert notes(scan) == [
+        (
+            f"/{function_of(GPU)}: 2 virtual functions for vGPUs, of which none has a type: containers are offered the"
+            f" whole GPU; if no virtual machine is to have them, remove them (`sriov-manage -d {GPU}`)"
+        )
+    ]
+
+
+@pytest.mark.parametrize("types", [(), (None, None)])
+def test_of_virtual_functions_that_can_be_no_vgpus_nothing_is_said(types: tuple[None, ...], tmp_path: Path):
+    """Those of mediated devices, or none."""
+    scan = scanned(with_functions(*types, root=tmp_path), passthrough=True)
+
+    assert ([one.id for one in scan.devices], notes(scan)) == (UUIDS[:2], [])
+
+
+def test_the_mig_devices_of_a_gpu_whose_functions_are_vgpus_are_kept_from_containers_too(tmp_path: Path):
+    """The virtual machines have parts of the same GPU."""
+    node = SimulatedNode.create(
+        tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(gpus=1, nvml=True, mig=[["1g.10gb"]], vgpu_types=[1133]))
+    )
+
+    scan = scanned(node.root, passthrough=True, mig_strategy="mixed")
+
+    assert ([one.id for one in scan.devices], len(scan.left_out)) == ([], 2)

@@ -200,7 +200,7 @@ class NvidiaOptions(VendorOptions):
     passthrough: Switch = False
     """Whether GPUs under vfio-pci are offered to virtual machines, as `nvidia.com/GH100_H100_SXM5_80GB`, and vGPUs
     (mediated devices), as `nvidia.com/NVIDIA_A40-48Q`, the way NVIDIA's kubevirt-gpu-device-plugin does. A GPU that
-    has vGPUs is then not offered to containers.
+    has vGPUs, also on its virtual functions (`nvidia/current_vgpu_type`), is then not offered to containers.
     """
     keep_open: Switch = True
     """Whether GPUs stay open while they are watched, so that NVML's events count at once. `false`: they are opened

@@ -117,6 +117,8 @@ class NvidiaSpec(BaseModel):
     """GPUs that no process has opened yet: their UUID is unknown."""
     excluded: list[_Number] = []
     """GPUs that the driver excludes, by number."""
+    vgpu_types: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=64)] = []
+    """The virtual functions of each GPU, by the type of the vGPU that each is; 0 = none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,7 @@ class NvidiaGpu:
     """Path of its switch's upstream port; None if it has no switch."""
     model: GpuModel
     mig: tuple[MigDevice, ...] | None
+    vgpu_types: tuple[int, ...] = ()
     is_initialised: bool = True
     is_excluded: bool = False
 
@@ -170,6 +173,7 @@ def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[NvidiaGp
             pci_class=model.pci_class,
             driver="nvidia",
             numa_node=numa_node,
+            virtual=tuple(pci.virtual_function(path, index) for index, _ in enumerate(spec.vgpu_types, 1)),
         )
         yield NvidiaGpu(
             number=number,
@@ -178,6 +182,7 @@ def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[NvidiaGp
             switch=switch,
             model=model,
             mig=None if profiles is None else tuple(mig_devices(function.address, model, profiles)),
+            vgpu_types=tuple(spec.vgpu_types),
             is_initialised=number not in spec.uninitialised,
             is_excluded=number in spec.excluded,
         )
@@ -281,7 +286,18 @@ def _gpu(gpu: NvidiaGpu, numbers: Numbers) -> list[Entry]:
         File.line(information_path(gpu.function.address), _information(gpu)),
         DeviceNode(f"dev/nvidia{gpu.minor}", "char", MAJOR, gpu.minor),
         *(capability_entries(gpu.minor, gpu.mig or ()) if gpu.model.knows_mig else []),
+        *(
+            entry
+            for place, kind in zip(gpu.function.virtual, gpu.vgpu_types, strict=True)
+            for entry in _vgpu_function(gpu, place, kind)
+        ),
     ]
+
+
+def _vgpu_function(gpu: NvidiaGpu, path: str, kind: int) -> list[Entry]:
+    """A virtual function as the driver of a virtualization host has it without mediated devices."""
+    function = replace(gpu.function, path=path, physical=gpu.function.path, virtual=())
+    return [*pci.entries(function), File.line(f"{path}/nvidia/current_vgpu_type", str(kind))]
 
 
 def config_space(device: int) -> bytes:

@@ -40,7 +40,7 @@ pub struct Scan {
     /// PCI functions of served vendors without their driver, including those of devices known from earlier scans.
     pub driverless: Vec<Problem>,
     /// Hardware that is not offered, which may be as intended: under drivers for virtual machines, or of makers that
-    /// nobody serves. Includes functions of devices known from earlier scans.
+    /// nobody serves. Includes functions of devices known from earlier scans. Also the vendors' notes.
     pub not_offered: Vec<Problem>,
     /// Cards and devices that could not be looked at.
     pub unseen: Vec<NotExamined>,
@@ -110,10 +110,11 @@ impl Scanner {
         let host = self.host.for_a_scan();
         for (vendor, found) in self.vendors.iter().zip(self.found(&host, beat)) {
             scan.vendors.push(vendor.name());
-            scan.changes_in_silence |= vendor.changes_in_silence() && !found.devices.is_empty();
+            scan.changes_in_silence |= vendor.changes_in_silence(&found.devices);
             scan.devices.extend(found.devices);
             scan.platforms.extend(found.platform.map(|platform| (vendor.name(), Arc::new(platform))));
             scan.problems.extend(found.problems);
+            scan.not_offered.extend(found.notices);
             scan.unseen.extend(found.unseen);
             scan.requests.extend(found.requests);
             scan.look_again |= found.look_again;
@@ -123,7 +124,8 @@ impl Scanner {
         if refused_opens() != refused {
             self.unserved = Unserved::default();
         }
-        (scan.driverless, scan.not_offered) = (driverless, notices);
+        scan.driverless = driverless;
+        scan.not_offered.extend(notices);
         if let Some(last) = &self.last {
             share(&mut scan.devices, &last.devices);
         }

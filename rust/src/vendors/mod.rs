@@ -17,6 +17,7 @@ pub mod testing;
 pub mod xilinx_fpga;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::device::{Device, Found, Platform};
 use crate::edits::{self, Edits, Way};
@@ -51,8 +52,9 @@ pub trait Vendor: Send + Sync {
         false
     }
 
-    /// Whether one of its devices can turn into another without an event, so that only the next scan notices.
-    fn changes_in_silence(&self) -> bool {
+    /// Whether one of these devices, which its scan has found, can turn into another without an event, or get a sibling,
+    /// so that only the next scan notices.
+    fn changes_in_silence(&self, _found: &[Arc<Device>]) -> bool {
         false
     }
 

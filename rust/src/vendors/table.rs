@@ -181,7 +181,7 @@ vendors! {
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
             "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
-            "vgpu_host_driver_version", "vgpu_host_driver_branch", "vgpus", "vgpu_type", "mdev_uuid", "iommu_group",
+            "vgpu_host_driver_version", "vgpu_host_driver_branch", "vgpus", "vgpu_functions", "vgpu_type", "mdev_uuid", "iommu_group",
         ],
         model: &["model"],
         hardware: &[Hardware {

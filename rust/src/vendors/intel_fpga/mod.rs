@@ -89,8 +89,8 @@ impl Vendor for IntelFpga {
         self.cache.forget();
     }
 
-    fn changes_in_silence(&self) -> bool {
-        true
+    fn changes_in_silence(&self, found: &[Arc<Device>]) -> bool {
+        !found.is_empty()
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::card::{Card, Gpu};
 use super::installation::Installation;
+use super::mediated::{VGPU_FUNCTIONS, VGPUS, VgpuFunctions};
 use super::mig::{self, Instance};
 use super::nodes::{self, Needed};
 use super::nvml_facts::{self, NvmlFacts};
@@ -363,6 +364,11 @@ fn describe_gpu(host: &Host, device: &mut Device, parent: &Parent) {
             device.note(name, value, &source);
         }
     }
+    let VgpuFunctions { all, typed } = parent.gpu.vgpu_functions;
+    let functions = host.own_path(parent.gpu.function.path.join("sriov_numvfs"));
+    for (name, number) in [(VGPU_FUNCTIONS, all), (VGPUS, typed)].into_iter().filter(|(_, number)| *number > 0) {
+        device.note(name, number, &functions);
+    }
     if let Some(of_host) = &parent.gpu.host_driver {
         let configuration = host.own_path(parent.gpu.function.path.join("config"));
         device.note("vgpu_host_driver_version", &of_host.version, &configuration);
@@ -418,6 +424,13 @@ fn note_names(host: &Host, device: &mut Device, parent: &Parent, index: &str) {
     let source = if parent.nvml.is_some() { nvml_facts::FACT_SOURCE.into() } else { gpus };
     device.note("index", index, &source);
     device.note("gpu_index", parent.index, source);
+}
+
+/// Whether the device may change without an event: MIG devices are made, the types of vGPUs set.
+pub(super) fn changes_in_silence(device: &Device) -> bool {
+    device.attributes.contains_key(INSTANCE)
+        || device.attributes.contains_key(VGPU_FUNCTIONS)
+        || device.text(MIG_MODE).as_deref() == Some(ENABLED)
 }
 
 /// The reason why the options keep a device out of the offers.

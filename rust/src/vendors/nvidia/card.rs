@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::mediated::VgpuFunctions;
 use super::mig::{self, Capabilities, Instance};
 use super::vgpu::{HostDriver, HostDrivers};
 use super::{VENDOR, driver};
@@ -113,6 +114,8 @@ pub(super) struct Gpu {
     pub(super) instances: Option<Vec<Instance>>,
     /// The numbers of the MIG devices' nodes, as far as the driver reports them.
     pub(super) capabilities: BTreeMap<Instance, Capabilities>,
+    /// Its virtual functions that can be vGPUs.
+    pub(super) vgpu_functions: VgpuFunctions,
     /// The driver of the virtualization host, if this is a virtual GPU in a guest.
     pub(super) host_driver: Option<HostDriver>,
 }
@@ -130,7 +133,8 @@ impl Gpu {
         let numbered = |&instance: &Instance| Some((instance, mig::capabilities(host, minor, instance)?));
         let capabilities = instances.iter().flatten().filter_map(numbered).collect();
         let host_driver = host_drivers.of(&function);
-        Ok(Self { function, information, source, instances, capabilities, host_driver })
+        let vgpu_functions = VgpuFunctions::of(&function.path);
+        Ok(Self { function, information, source, instances, capabilities, vgpu_functions, host_driver })
     }
 }
 

@@ -1,5 +1,9 @@
 //! vGPUs for virtual machines, as in NVIDIA's kubevirt-gpu-device-plugin: each mediated device below an NVIDIA GPU is a
 //! device, named after its type. <https://docs.kernel.org/driver-api/vfio-mediated-device.html>
+//!
+//! Without mediated devices (Linux 6.8 and newer) a vGPU is a virtual function of the GPU whose
+//! `nvidia/current_vgpu_type` is not 0: <https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/>, "Creating an NVIDIA
+//! vGPU on Linux with KVM hypervisor that uses a vendor-specific VFIO framework". Such functions are counted only.
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +26,47 @@ const CURE: &str = "no IOMMU group: no VFIO driver has taken this vGPU; see the 
 
 /// The attribute of a GPU with vGPUs: the number of vGPUs.
 pub(super) const VGPUS: &str = "vgpus";
+
+/// The attribute of a GPU with virtual functions for vGPUs: their number.
+pub(super) const VGPU_FUNCTIONS: &str = "vgpu_functions";
+
+/// The virtual functions of a GPU that can be vGPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct VgpuFunctions {
+    /// Their number.
+    pub(super) all: u32,
+    /// The number of those that have a type: virtual machines use them, or are about to.
+    pub(super) typed: u32,
+}
+
+impl VgpuFunctions {
+    /// Reads the virtual functions of the GPU with this directory.
+    pub(super) fn of(gpu: &Path) -> Self {
+        let number = |path: PathBuf| Attribute::read(path).ok()?.text().trim().parse::<u32>().ok();
+        let enabled = number(gpu.join("sriov_numvfs")).unwrap_or_default();
+        let types =
+            (0..enabled).filter_map(|index| number(gpu.join(format!("virtfn{index}/nvidia/current_vgpu_type"))));
+        types.fold(Self::default(), |sum, kind| Self { all: sum.all + 1, typed: sum.typed + u32::from(kind != 0) })
+    }
+
+    /// What users should know of a GPU with this address; `None` if there is nothing. `is_left_out`: whether the
+    /// options keep a GPU that has vGPUs out of the offers.
+    pub(super) fn note(self, address: &str, is_left_out: bool) -> Option<String> {
+        let Self { all, typed } = self;
+        match typed {
+            _ if all == 0 => None,
+            0 => Some(format!(
+                "{all} virtual functions for vGPUs, of which none has a type: containers are offered the whole GPU; if no \
+                 virtual machine is to have them, remove them (`sriov-manage -d {address}`)"
+            )),
+            _ if is_left_out => None,
+            _ => Some(format!(
+                "{typed} of {all} virtual functions are vGPUs of virtual machines, and containers are offered the whole GPU: \
+                 `vendors.nvidia.passthrough` keeps it from them"
+            )),
+        }
+    }
+}
 
 /// A mediated device.
 #[derive(Debug)]
@@ -73,9 +118,14 @@ pub(super) fn is_gone(host: &Host, device: &Device) -> bool {
     Directory::open(host.sys(BUS)).is_ok_and(|bus| bus.link(&uuid).is_err_and(|error| error.is_absent()))
 }
 
-/// The reason why a GPU is not offered to containers.
+/// The reason why a GPU is not offered to containers, where vGPUs are given to virtual machines.
 pub(super) fn left_out(device: &Device) -> Option<&'static str> {
-    device.attributes.contains_key(VGPUS).then_some("its vGPUs are offered to virtual machines instead")
+    let why = if device.attributes.contains_key(VGPU_FUNCTIONS) {
+        "its virtual functions are vGPUs of virtual machines"
+    } else {
+        "its vGPUs are offered to virtual machines instead"
+    };
+    device.attributes.contains_key(VGPUS).then_some(why)
 }
 
 impl Vgpu {

@@ -49,7 +49,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Vendor, gpus};
-use crate::device::{Device, Found, Platform};
+use crate::device::{Device, Found, Platform, Problem};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
@@ -109,8 +109,14 @@ impl Nvidia {
         self.nvml.facts(host, &self.options, cards, found)
     }
 
+    fn note_of_vgpus(&self, host: &Host, card: &Card) -> Option<Problem> {
+        let note = card.gpu.as_ref()?.vgpu_functions.note(card.address(), self.options.passthrough)?;
+        Some(Problem::new(VENDOR, host.own_path(&card.function.path), note))
+    }
+
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut KnownGpus, found: &mut Found) {
         let nvml_facts = self.nvml_facts(host, cards, found);
+        found.notices.extend(cards.iter().filter_map(|card| self.note_of_vgpus(host, card)));
         let mut installation = Installation::read(host, &self.options, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
@@ -182,8 +188,13 @@ impl Vendor for Nvidia {
             || mediated::is_gone(host, device)
     }
 
+    fn changes_in_silence(&self, found: &[Arc<Device>]) -> bool {
+        found.iter().any(|device| advertise::changes_in_silence(device))
+    }
+
     fn left_out(&self, device: &Device) -> Option<&'static str> {
-        mediated::left_out(device).or_else(|| advertise::left_out(device, self.options.mig_strategy))
+        let for_virtual_machines = self.options.passthrough.then(|| mediated::left_out(device)).flatten();
+        for_virtual_machines.or_else(|| advertise::left_out(device, self.options.mig_strategy))
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
