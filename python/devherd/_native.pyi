@@ -40,6 +40,7 @@ __all__ = [
     "__version__",
     "adopt_orphans",
     "answered",
+    "answering",
     "awake",
     "boot_id",
     "check_kernel_log_rules",
@@ -154,6 +155,8 @@ class Evidence:
     RECOVERY_NONE: Final[str]
     RECOVERY_UNASKED: Final[str]
     RESTARTED: Final[str]
+    STARTED: Final[str]
+    ANSWERED: Final[str]
     SOURCE_CLEARED: Final[str]
     OPERATOR: Final[str]
     ALL: Final[frozenset[str]]
@@ -812,6 +815,9 @@ def pci_functions(host_root: str, addresses: Sequence[str]) -> list[str]:
 
 def awake(host_root: str, addresses: Sequence[str]) -> list[str]:
     """The addresses of PCI functions that do not sleep, among these; a function of unknown state counts as awake."""
+
+def answering(host_root: str, addresses: Sequence[str]) -> list[str]:
+    """The addresses of PCI functions that are awake and answer, among these: their configuration is not all ones."""
 
 def kfd_slots(host_root: str) -> dict[int, str]:
     """The PCI device of each GPU, `0000:0c:00`, by KFD's id for it; partitions have ids of their own.

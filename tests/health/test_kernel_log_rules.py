@@ -234,6 +234,26 @@ FORMS = [
         {"pci_address": "0000:3b:00.0"},
     ),
     (
+        "vfio-pci 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+        "pci-inaccessible",
+        {"pci_address": "0000:01:00.0"},
+    ),
+    (
+        "amdgpu 10000:01:00.0: Unable to change power state from D0 to D3hot, device inaccessible",
+        "pci-inaccessible",
+        {"pci_address": "10000:01:00.0"},
+    ),
+    (
+        "i915 0000:8c:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
+        "pci-inaccessible",
+        {"pci_address": "0000:8c:00.0"},
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: health recovery succeeded",
+        "mlx5-health-recovered",
+        {"pci_address": "0000:5e:00.0"},
+    ),
+    (
         "pci 0000:3b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
         "pci-added",
         {"pci_address": "0000:3b:00.0"},
@@ -261,6 +281,8 @@ SILENT = [
     "amdgpu 0000:0d:00.0: amdgpu: GPU reset succeeded, trying to resume",
     "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count",
     "pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+    "nvme 0000:01:00.0: Refused to change power state from D0 to D3hot",
+    "kata: Unable to change power state from D3cold to D0, device inaccessible",
     "nvidia 0000:3b:00.0: enabling device (0000 -> 0002)",
 ]
 

@@ -7,12 +7,13 @@ from health.meanings import SOURCE, finding, registered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd._native import Evidence
+from devherd._native import Evidence, Finding
 from devherd.health.held import ANY_SOURCE, Now, Seen
 from devherd.health.policy import Earlier, Policy
 from devherd.health.verdicts import earlier_in, message_of
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2
+from devherd.reasons.registry import KERNEL_LOG
 
 GPUS = [("nvidia", f"0000:0{number}:00.0", f"GPU-{number}") for number in range(3)]
 BOOT = "boot-1"
@@ -113,6 +114,42 @@ def test_taking_a_reason_back_never_frees_a_device_that_another_holds(seen_looks
 
     after = {gpu: {one.finding.reason for one in policy.held_against(gpu) if one.counts} for gpu in GPUS}
     assert after == before | {GPUS[0]: before[GPUS[0]] - {reason}}
+
+
+RECORDS = {
+    "off-bus": {Evidence.ANSWERED, Evidence.STARTED, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
+    "not-started": {Evidence.STARTED, Evidence.RESTARTED, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
+    "gpu-lost": {Evidence.RESTARTED, Evidence.RECOVERY_NONE, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
+}
+"""Reasons of records in the kernel log, each with what shows that it is over."""
+ALL_SHOWN = sorted(set.union(*RECORDS.values()))
+
+
+@given(
+    st.sampled_from(sorted(RECORDS)),
+    st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["record", *ALL_SHOWN])), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_a_record_counts_unless_the_same_act_has_succeeded_since_in_whatever_order_that_is_heard_of(
+    reason, history, order
+):
+    """A GPU that was started after its last failed start is well, one whose last start failed is not."""
+    order.shuffle(history)
+    policy = observed([])
+    policy.use(2, damps=False)
+    for moment, what in history:
+        seen = Seen()
+        if what == "record":
+            record = Finding(source=KERNEL_LOG, reason=reason, file="/dev/kmsg", value="rule")
+            seen.happened(GPUS[0], record, float(moment))
+        else:
+            seen.evident(GPUS[0], what, float(moment))
+        policy.note(seen, at(60.0))
+    policy.observe(Seen(), at(61.0))
+
+    last = max((moment for moment, what in history if what == "record"), default=0)
+    shown = max((moment for moment, what in history if what in RECORDS[reason]), default=0)
+    assert policy.verdict(GPUS[0]).reasons == ((reason,) if last and shown <= last else ())
 
 
 @given(LOOKS.map(looks))

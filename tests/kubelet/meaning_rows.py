@@ -128,6 +128,16 @@ ROWS = [
     # before GPUs are in other trouble
     Row("scan", "node-missing", GPU, no_gpu_has_its_node, gpus_have_their_nodes, value=MADE_BY_THE_RUNTIME, stage=0),
     Row("fabric-manager", "fabric", GPU, **of_fault("fabric-manager", at="-"), stage=0, of_all=True),
+    # while the clocks agree: what the last scan saw before the record must not disprove it. NVML must not open the GPU
+    # meanwhile, which would show that it is started
+    Row(
+        "kernel-log",
+        "not-started",
+        GPU,
+        both(fault("nvml", "fail nvmlDeviceGetHandleByPciBusId_v2 4"), fault("not-started")),
+        both(cleared("nvml"), cleared("not-started")),
+        stage=0,
+    ),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes
@@ -224,6 +234,7 @@ ROWS = [
         value="error, with no way to recover",
     ),
     Row("kernel-log", "gpu-lost", GPU, **of_fault("gpu-lost")),
+    Row("kernel-log", "off-bus", GPU, **of_fault("no-resume", "suspended")),
     Row(
         "kernel-log",
         "gpu-reset",

@@ -8,8 +8,10 @@ import offered
 import pytest
 
 from devherd import counters, history, spool
+from devherd._native import Evidence
 from devherd.config.loader import load, resolve
 from devherd.config.resolved import NVML_ANSWER
+from devherd.health.held import Seen
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner import kernel_log
 from devherd.scanner.files import ScannerFiles
@@ -141,6 +143,89 @@ def test_a_restarted_scanner_doubles_nothing_and_loses_nothing(node):
     node.xid("79, printed while no scanner runs")
     assert ("xid", "79", 3) in node.start().held()
     assert node.counted(counters.XIDS) == {("79",): 3, ("31",): 1}
+
+
+def unstarted(node, gpu: int, *, monotonic: float | None = None) -> None:
+    """The driver prints that it cannot start a GPU."""
+    more = {} if monotonic is None else {"monotonic": monotonic}
+    node.log.write(f"NVRM: GPU {node.addresses[gpu]}: RmInitAdapter failed! (0x62:0x65:1792)", **more)
+
+
+def test_a_start_that_failed_earlier_in_the_boot_is_disproved_by_a_gpu_that_is_started(tmp_path):
+    """Defect: one failed start before devherd condemned a GPU for good that the driver had started since.
+
+    open-gpu-kernel-modules issues 943 and 639: the firmware came too late, or its load was interrupted. procfs has the
+    video BIOS of a started GPU only. A GPU that has fallen off the bus stays so.
+    """
+    node = Node(tmp_path, "nvidia-8")
+    now = time.monotonic()
+    unstarted(node, 0, monotonic=now - 40)
+    node.xid(f"79, {GONE}", gpu=1, monotonic=now - 40)
+    assert list(node.start().words().values()) == [["xid"]]
+    assert node.held() == [("xid", "79", 1)]
+
+
+def test_a_start_that_fails_counts_until_the_driver_has_started_the_gpu(node):
+    """Also after earlier starts: what the last scan saw is older."""
+    faults.inject(node.node, "not-started", node.addresses[3])
+    assert list(node.hear().words().values()) == [["not-started"]]
+    node.files.observer.scan(time.monotonic())
+    node.files.observer.poll(periodic=True)
+    assert list(node.hear().words().values()) == [["not-started"]]
+
+    faults.clear(node.node, "not-started", node.addresses[3])
+    node.files.observer.poll(periodic=True)
+    assert list(node.hear().words().values()) == [["not-started"]]
+    node.files.observer.scan(time.monotonic())
+    node.files.observer.poll(periodic=True)
+    assert (node.hear().words(), node.held()) == ({}, [])
+
+
+def test_three_good_looks_of_nvml_disprove_a_failed_start_where_procfs_does_not(node):
+    """As a driver without that line; NVML's evidence is about the moment of the first of the looks."""
+    faults.inject(node.node, "not-started", node.addresses[3])
+    node.files.observer.scan(time.monotonic())
+    assert list(node.hear().words().values()) == [["not-started"]]
+    seen = Seen()
+    (key,) = [key for key in node.files.observer.inventory.entries if key[1] == node.addresses[3]]
+    seen.evident(key, Evidence.STARTED, time.monotonic())
+    node.files.observer.policy.note(seen, node.files.observer.now())
+    assert node.hear().words() == {}
+
+
+def test_a_function_that_does_not_come_back_from_d3cold_is_off_the_bus_at_once_and_until_it_answers(node):
+    """Defect: a dead function counted as asleep, as the kernel leaves it in D3cold. Here it is even suspended again."""
+    faults.inject(node.node, "no-resume", node.addresses[5], "suspended")
+    assert list(node.hear().words().values()) == [["off-bus"]]
+    for _ in range(4):
+        node.files.observer.poll(periodic=True)
+    assert list(node.hear().words().values()) == [["off-bus"]]
+
+    faults.clear(node.node, "no-resume", node.addresses[5])
+    node.files.observer.poll(periodic=True)
+    assert (node.hear().words(), node.held()) == ({}, [])
+
+
+def test_a_function_that_answers_again_when_the_record_is_read_is_never_condemned(tmp_path):
+    """The kernel has woken it since; the same text in the older form."""
+    node = Node(tmp_path, "nvidia-8")
+    for text in (
+        "Unable to change power state from D3cold to D0, device inaccessible",
+        "can't change power state from D3hot to D0 (config space inaccessible)",
+    ):
+        node.log.write(f"nvidia {node.addresses[0]}: {text}", monotonic=time.monotonic() - 30)
+    assert node.start().words() == {}
+    assert node.counted(counters.FINDINGS) == {}
+
+
+def test_records_about_functions_that_are_no_devices_do_not_crowd_out_others(node):
+    """Ports and USB controllers print the same: nothing waits for them."""
+    for number in range(300):
+        bus, slot = divmod(number, 32)
+        address = f"0000:{bus + 0xC0:02x}:{slot:02x}.0"
+        node.log.write(f"pcieport {address}: Unable to change power state from D3cold to D0, device inaccessible")
+    assert node.hear().words() == {}
+    assert node.files.observer.remembered().waiting == []
 
 
 WARP = "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Out Of Range Address"

@@ -67,6 +67,13 @@ CASES = [
     Case("link", "fpga-1"),
     Case("power", "nvidia-1", "D3cold"),
     Case("off-bus", "nvidia-1"),
+    Case(
+        "no-resume",
+        "amd-8",
+        "suspended",
+        said=["amdgpu {at}.0: Unable to change power state from D3cold to D0, device inaccessible"],
+    ),
+    Case("not-started", "nvidia-1", said=["NVRM: GPU {at}.0: RmInitAdapter failed! (0x62:0x65:1792)"]),
     Case("temperature", "fpga-1"),
     Case("firmware", "rdma-2"),
     Case("fpga-errors", "fpga-1"),

@@ -66,6 +66,14 @@ def leave_the_bus(function: Path) -> None:
     (function / "config").write_bytes(b"\xff" * 64)
 
 
+def not_come_back_from_d3cold(function: Path) -> None:
+    """As drivers/pci/pci.c of the kernel leaves a function that did not answer when it was to be powered up."""
+    leave_the_bus(function)
+    (function / "power_state").write_text("D3cold\n")
+    (function / "power").mkdir(exist_ok=True)
+    (function / "power/runtime_status").write_text("active\n")
+
+
 def lose_the_driver(function: Path) -> None:
     (function / "driver").unlink(missing_ok=True)
     uevent = function / "uevent"
@@ -138,6 +146,7 @@ def test_all_ones_for_a_moment_are_the_reset_of_a_function_and_no_loss(root: Pat
         (count_fatal, "pci-aer-fatal", "pci-aer"),
         (count_nonfatal, "pci-aer-nonfatal", "pci-aer"),
         (leave_the_bus, "pci-config", "off-bus"),
+        (not_come_back_from_d3cold, "pci-config", "off-bus"),
         (lose_the_driver, "pci-driver", "driver-unbound"),
     ],
 )
@@ -176,3 +185,44 @@ def test_a_function_that_goes_altogether_is_no_finding_of_a_source(root: Path) -
         shutil.rmtree(function.resolve(), ignore_errors=True)
 
     assert all(words <= {("node", "node-missing"), ("path", "node-missing")} for words in found(poller).values())
+
+
+def sleep(function: Path) -> None:
+    """Suspended in D3cold: configuration space would read as all ones, and nobody reads it."""
+    not_come_back_from_d3cold(function)
+    (function / "power/runtime_status").write_text("suspended\n")
+
+
+def test_a_function_that_sleeps_is_well_on_the_devices_of_every_vendor(root: Path) -> None:
+    """What is asleep is not read, and nothing is held against it."""
+    poller, devices = watched(root)
+
+    for function in functions(root, devices):
+        sleep(function)
+
+    assert found(poller) == {}
+
+
+def test_a_function_that_could_not_be_resumed_is_warned_of_and_read(root: Path) -> None:
+    """Defect: with `runtime_status` error no source said a word, and nothing was read; the kernel wakes it no more.
+
+    A dead one is off the bus. `rpm_resume` in drivers/base/power/runtime.c of the kernel refuses after an error.
+    """
+    poller, devices = watched(root)
+    physical = functions(root, devices)
+
+    for function in physical:
+        (function / "power").mkdir(exist_ok=True)
+        (function / "power/runtime_status").write_text("error\n")
+
+    seen = found(poller)
+    assert {vendor for vendor, _ in seen} == VENDORS
+    assert set.union(*seen.values()) == {("pci-power", "power-state")}
+    assert MEANINGS["pci-power", "power-state"].action == "warn"
+
+    for function in physical:
+        leave_the_bus(function)
+        (function / "power_state").write_text("D3cold\n")
+
+    seen = found(poller)
+    assert {vendor for vendor, words in seen.items() if ("pci-config", "off-bus") in words} == set(seen)

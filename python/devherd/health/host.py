@@ -106,6 +106,27 @@ def _is_at_or_below(place: str, functions: Iterable[str]) -> bool:
     return any(f"{place}/".startswith(f"{function}/") for function in functions)
 
 
+def bus_addresses(entry: Entry) -> set[str]:
+    """The PCI functions that answer on the bus for a device: for a virtual function the physical one."""
+    attribute = entry.device.attribute
+    physical = attribute("physfn") or attribute("physical_function")
+    return {physical} if physical else {*filter(None, (entry.pci_address or "").split(","))}
+
+
+_SHOWS_A_START = {"nvidia": "video_bios"}
+"""By vendor: the fact that its driver tells of a started device only.
+
+Source: rm_get_vbios_version in osapi.c of NVIDIA/open-gpu-kernel-modules asks the started GPU (RmUnixRmApiPrologue);
+of any other procfs has `??.??.??.??.??`.
+"""
+
+
+def is_started(entry: Entry) -> bool:
+    """Whether the last scan shows that the driver has started the device; False if it does not tell."""
+    fact = _SHOWS_A_START.get(entry.vendor)
+    return fact is not None and entry.is_found and bool(entry.device.attribute(fact))
+
+
 _OF_FIRMWARE = "fw"
 """Prefix of the firmware's reporters: `fw`, `fw_fatal`, `fw_reset`. Others are about single queues."""
 _VENDOR = "rdma"

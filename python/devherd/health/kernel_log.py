@@ -170,12 +170,12 @@ class KernelLogSource:
         all_events = [*self._waiting, *new]
         self._waiting.clear()
         for event in all_events:
-            if event.uuid and event.pci_address:
-                self._uuids[event.pci_address] = event.uuid
+            self._note_uuid(event)
             if (rule := rules.get(event.rule)) is None:
                 continue  # the rule is no longer in the configuration
             if rule.looks:
                 matched.to_look_at.add(event.pci_address)
+            if rule.takes_nothing_away:
                 continue
             keys = self._devices(event, rule)
             text = self._text_with_gpu(event)
@@ -183,11 +183,21 @@ class KernelLogSource:
                 _take_in(matched.seen, event, rule, key, text)
                 if event.xid:
                     matched.xids.append(PrintedXid(key, event.xid, event.times, event.monotonic, event.text))
-            if (not keys and rule.reason) or (self._waiting and (rule.evidence or rule.takes_back)):
-                self._waiting.append(event)  # the end of an event must not be dropped before the event
+            if self._is_kept(rule, keys):
+                self._waiting.append(event)
             elif keys and rule.reason_at_link:
                 self._match_at_link(matched.seen, event, rule)
         return matched
+
+    def _note_uuid(self, event: "KernelLogEvent") -> None:
+        if event.uuid and event.pci_address:
+            self._uuids[event.pci_address] = event.uuid
+
+    def _is_kept(self, rule: "Rule", keys: Collection["DeviceKey"]) -> bool:
+        """Whether an event waits for a device. The end of an event must not be dropped before the event."""
+        if rule.reason and not keys:
+            return rule.is_kept
+        return bool(self._waiting and (rule.evidence or rule.takes_back))
 
     def _match_at_links(self, seen: Seen, rules: Mapping[str, "Rule"]) -> None:
         """Add the findings of earlier link events, for the GPUs at those links."""

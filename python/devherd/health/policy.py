@@ -298,6 +298,17 @@ class Policy:
         is_first = (key, finding.source) not in self._known
         return meaning.only_when_new and is_first and bits_of(finding.value) is not None
 
+    def disproved_by(self, evidence: str, seen: Seen) -> set[DeviceKey]:
+        """The devices with an event, held or new in `seen`, that this evidence would end."""
+        held = {
+            key
+            for key, held in self._held.items()
+            if any(one.counts and evidence in one.meaning.evidence for one in held.values())
+        }
+        return held | {
+            event.key for event in seen.events if evidence in self._meaning_of(event.key, event.finding).evidence
+        }
+
     def verdict(self, key: DeviceKey) -> Verdict:
         """The verdict on a device."""
         held = self._held.get(key)

@@ -33,6 +33,8 @@ _SHOWN = {
     Evidence.RECOVERY_NONE: "its driver's message that it needs no recovery",
     Evidence.RECOVERY_UNASKED: "its driver's answer that it needs no recovery",
     Evidence.RESTARTED: "a reset that NVML detects",
+    Evidence.STARTED: "a start of it that NVML or procfs shows",
+    Evidence.ANSWERED: "an answer of its configuration space",
     Evidence.SOURCE_CLEARED: "its source",
     Evidence.OPERATOR: "`devherd clear`",
 }

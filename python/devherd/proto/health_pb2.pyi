@@ -236,7 +236,7 @@ class Evidence(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     evidence: _builtins.str
-    """a word: rebound, readded, recovery-none, recovery-unasked, restarted, source-cleared"""
+    """a word: rebound, readded, recovery-none, recovery-unasked, restarted, started, answered, source-cleared"""
     reason: _builtins.str
     """for source-cleared: which of the source's own reasons it takes back"""
     monotonic_seconds: _builtins.float

@@ -37,11 +37,13 @@ class Rule:
     """If set, its last record is kept, device or not, and quoted where the function is no device: always, or if its
     driver is bound or not bound to it. A record without `bdf` is quoted for each such function of `vendor`.
     """
+    is_kept: bool = True
+    """Whether its records about a device that no scan has found are kept until one finds it."""
 
     @property
     def takes_nothing_away(self) -> bool:
         """Whether it only looks or is only quoted: a rule of the user's own for the same record comes first."""
-        return self.looks or bool(self.quoted and not (self.reason or self.evidence or self.takes_back))
+        return bool(self.looks or self.quoted) and not (self.reason or self.evidence or self.takes_back)
 
 
 SHIPPED = (
@@ -114,12 +116,13 @@ SHIPPED = (
         vendor="nvidia",
         quoted="bound",
     ),
-    # a program has opened the GPU, and the driver could not start it: osinit.c of driver 595.45.04
+    # a program has opened the GPU, and the driver could not start it: osinit.c of driver 595.45.04. It tries again when
+    # a program opens it the next time (nv_start_device in nv.c)
     Rule(
         name="nvidia-not-initialised",
         contains="RmInitAdapter failed!",
         pattern=r"^NVRM: GPU (?P<bdf>[\da-fA-F:]+\.\d): RmInitAdapter failed!",
-        reason="gpu-lost",
+        reason="not-started",
         quoted="always",
     ),
     # whatever else it says of a GPU (NV_DEV_PRINTF in nv.h; nv-pci.c), but that it could not start it: the record
@@ -309,8 +312,26 @@ SHIPPED = (
         r"failed with error -?\d+",
         quoted="always",
     ),
+    # pci_power_up and pci_set_low_power_state in drivers/pci/pci.c of the kernel; before Linux 5.19 the second text.
+    # Most records are about hardware that is no device here, such as ports and USB controllers
+    Rule(
+        name="pci-inaccessible",
+        contains="change power state from",
+        pattern=r"^\S+ (?P<bdf>[\da-f]{4,}:[\da-f]{2}:[\da-f]{2}\.\d): (?:Unable to|can't) change power state from \S+ "
+        r"to \S+ ?(?:device inaccessible|\(config space inaccessible\))",
+        reason="off-bus",
+        looks=True,
+        is_kept=False,
+    ),
     # --- Mellanox NICs: drivers/net/ethernet/mellanox/mlx5/core of the kernel. Few of them say that the card is
     # useless.
+    # mlx5_health_try_recover in health.c: what the next rules raise is over
+    Rule(
+        name="mlx5-health-recovered",
+        contains="health recovery succeeded",
+        pattern=r"^mlx5_core (?P<bdf>[\da-f:]+\.\d): .*\bhealth recovery succeeded",
+        takes_back=("firmware",),
+    ),
     Rule(
         name="mlx5-health-compromised",
         contains="device's health compromised",

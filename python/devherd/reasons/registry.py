@@ -165,7 +165,9 @@ def xid_meanings(of_nvlink: Advice = "warn") -> dict[str, Meaning]:
 @functools.cache
 def _of_xid(code: int, advice: Advice) -> Meaning:
     """One for all sources of Xids: there are 116."""
-    return replace(OF_ADVICE[advice], threshold=xids.described(code))
+    meaning = OF_ADVICE[advice]
+    disproof = {Evidence.STARTED} if code == xids.GPU_INIT_ERROR else set()
+    return replace(meaning, threshold=xids.described(code), evidence=meaning.evidence | disproof)
 
 
 def _meanings() -> dict[tuple[str, str], Meaning]:

@@ -141,6 +141,9 @@ CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAME
 LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
 """By code: the first driver branch whose recovery action covers it. Every recovery action covers the other codes."""
 
+GPU_INIT_ERROR = 143
+"""The driver could not start the GPU ("GPU Initialization Error"): a later start of the GPU shows that it can."""
+
 OF_NVLINK = range(144, 151)
 """NVLink errors since Blackwell, each of which may be fatal or not."""
 

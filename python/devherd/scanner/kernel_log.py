@@ -143,7 +143,7 @@ class KernelLogReader:
         return self._source.last_words
 
     def applies_to(self, device: Device) -> bool:
-        """Whether a rule in force can match a device: shipped rules match GPUs, other rules any card."""
+        """Whether a device needs the log: GPUs do; of other cards the shipped rules say what polls find as well."""
         options = self._config.health.kernel_log
         has_other_rules = bool(options.rules or options.optional)
         return device.vendor in _VENDORS_OF_SHIPPED_RULES or (has_other_rules and "pci_address" in device.attributes)

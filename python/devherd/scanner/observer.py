@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from devherd import counters
-from devherd._native import Device, Finding, Look, Platform, Scan, boot_id, pci_functions
+from devherd._native import Device, Evidence, Finding, Look, Platform, Scan, answering, boot_id, pci_functions
 from devherd.config.resolved import ResolvedConfig
 from devherd.counters import Counters
 from devherd.health import host
@@ -101,8 +101,8 @@ class Observer:
         self._sources: Sequence[str] = ()
         """The sources that `_reported` was read for."""
         self._is_told_of_findings = self._is_told_of_devices = False
-        self._look_at = 0.0
-        """Monotonic second from which regular polls look again at things that events normally report."""
+        self._scanned_at = self._look_at = 0.0
+        """Monotonic seconds: when the last scan began; when polls look again at things that events normally report."""
         self._dumps: Sequence[tuple[str, Finding]] = ()
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
         is_simulated = self.simulated_node is not None
@@ -169,6 +169,7 @@ class Observer:
 
         A poll must follow: it looks at the devices that are found here.
         """
+        self._scanned_at = time.monotonic()
         scan = self.last_scan = self._native.scan(self._beat)
         self.changes_in_silence = scan.changes_in_silence
         self._count_scan(scan)
@@ -271,6 +272,7 @@ class Observer:
         for key in self._new:
             seen.not_looked.setdefault(key, {})
         self._take_in_looks(seen, self._looks(periodic=periodic, changes=changes))
+        self._add_disproofs(seen)
         if self._new:
             self._new = seen.unseen(self._new, FIRST_SIGHT_SOURCES)
         if periodic:
@@ -394,10 +396,26 @@ class Observer:
         if self.last_scan is not None and self.kernel_log.last_words.version != version:
             self._describe(self.last_scan)
         if matched is not None:
+            self._add_disproofs(matched.seen)
             self._note(matched.seen)
             if matched.to_look_at:
                 self.poll(periodic=False, changes=HostChanges(named=self._functions_at(matched.to_look_at)))
         return records.more
+
+    def _add_disproofs(self, seen: Seen) -> None:
+        """Add what has succeeded since events said that it had failed: a device was started, its function answers."""
+        entries, now = self.inventory.entries, time.monotonic()
+        for key in self.policy.disproved_by(Evidence.STARTED, seen):
+            if key in entries and host.is_started(entries[key]):
+                seen.evident(key, Evidence.STARTED, self._scanned_at)
+        unanswering = self.policy.disproved_by(Evidence.ANSWERED, seen)
+        by_key = {key: host.bus_addresses(entries[key]) for key in unanswering if key in entries}
+        if not by_key:
+            return
+        answer = set(answering(str(self.config.host_root), sorted(set().union(*by_key.values()))))
+        for key, addresses in by_key.items():
+            if addresses and addresses <= answer:
+                seen.evident(key, Evidence.ANSWERED, now)
 
     def _functions_at(self, addresses: Iterable[str]) -> list[str]:
         """The sysfs paths of PCI functions, without the host root."""

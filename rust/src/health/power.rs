@@ -3,12 +3,21 @@
 //!
 //! `power/runtime_status`: <https://docs.kernel.org/power/runtime_pm.html>; `power_state`:
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
+//!
+//! `D3cold` has two meanings: the kernel also sets it for a function that did not answer when it was to be powered up
+//! (`pci_power_up` in drivers/pci/pci.c). Such a function is not suspended, so nothing can wake it: reading it does no
+//! harm, and shows whether it answers (`pci_config_pm_runtime_get` in drivers/pci/pci-sysfs.c resumes only what is
+//! suspended, and `rpm_resume` in drivers/base/power/runtime.c nothing after an error).
 
 use std::path::{Path, PathBuf};
 
 use super::kept_file::ReadOnce;
 use crate::finding::quoted;
 use crate::host::attribute::trimmed;
+
+/// What `runtime_status` says of a function that nothing can wake: it is not suspended, its suspension has failed
+/// for good, or it is never suspended.
+const NEVER_WOKEN: [&str; 3] = ["active", "error", "unsupported"];
 
 /// The power attributes of one function.
 #[derive(Debug)]
@@ -27,7 +36,7 @@ impl Power {
     pub(super) fn asleep(&self, reads: &ReadOnce) -> Option<String> {
         match reads.read(&self.runtime_status) {
             Ok(text) => match trimmed(&text) {
-                "active" | "unsupported" => {}
+                status if NEVER_WOKEN.contains(&status) => {}
                 status @ ("suspended" | "suspending" | "resuming") => {
                     return Some(format!("asleep: runtime_status is {status}"));
                 }
@@ -49,9 +58,15 @@ impl Power {
         };
         match trimmed(&state) {
             "D0" | "unknown" => None,
+            "D3cold" if self.cannot_be_woken() => None,
             state @ ("D1" | "D2" | "D3hot" | "D3cold") => Some(format!("asleep: power_state is {state}")),
             other => Some(format!("may be asleep: power_state is {:?}", quoted(other))),
         }
+    }
+
+    /// Whether the function is not suspended, read now: it may have been suspended since the last read.
+    fn cannot_be_woken(&self) -> bool {
+        ReadOnce::default().read(&self.runtime_status).is_ok_and(|status| NEVER_WOKEN.contains(&trimmed(&status)))
     }
 }
 
@@ -82,10 +97,16 @@ mod tests {
             ("active\n", "unknown\n", None),
             ("suspended\n", "D0\n", Some("asleep: runtime_status is suspended")),
             ("suspending\n", "D0\n", Some("asleep: runtime_status is suspending")),
-            ("error\n", "D0\n", Some("may be asleep: runtime_status is \"error\"")),
+            ("error\n", "D0\n", None),
+            ("error\n", "D3hot\n", Some("asleep: power_state is D3hot")),
+            ("error\n", "D3cold\n", None),
+            ("active\n", "D3cold\n", None),
+            ("suspended\n", "D3cold\n", Some("asleep: runtime_status is suspended")),
+            ("suspending\n", "D3cold\n", Some("asleep: runtime_status is suspending")),
+            ("resuming\n", "D3cold\n", Some("asleep: runtime_status is resuming")),
             ("", "D0\n", Some("may be asleep: runtime_status is \"\"")),
             ("active\n", "D3hot\n", Some("asleep: power_state is D3hot")),
-            ("unsupported\n", "D3cold\n", Some("asleep: power_state is D3cold")),
+            ("unsupported\n", "D3cold\n", None),
             ("unsupported\n", "D1\n", Some("asleep: power_state is D1")),
             ("active\n", "error\n", Some("may be asleep: power_state is \"error\"")),
         ] {
@@ -93,6 +114,28 @@ mod tests {
             write(function.path().join("power_state"), state).unwrap();
             assert_eq!(power.asleep(&ReadOnce::default()).as_deref(), expected, "{status:?} {state:?}");
         }
+    }
+
+    /// Between the two reads of one look it was suspended.
+    #[test]
+    fn a_function_that_falls_asleep_during_the_look_is_left_asleep() {
+        let function = tempfile::tempdir().unwrap();
+        create_dir(function.path().join("power")).unwrap();
+        write(function.path().join("power/runtime_status"), "suspended\n").unwrap();
+        write(function.path().join("power_state"), "D3cold\n").unwrap();
+        let reads = ReadOnce::default();
+        reads.keep(&function.path().join("power/runtime_status"), Ok("active\n".to_owned()));
+        let asleep = Power::of(function.path()).asleep(&reads);
+        assert_eq!(asleep.as_deref(), Some("asleep: power_state is D3cold"));
+    }
+
+    /// Of a kernel without runtime power management nothing says what D3cold is.
+    #[test]
+    fn a_function_in_d3cold_of_which_nothing_else_is_known_is_left_asleep() {
+        let function = tempfile::tempdir().unwrap();
+        write(function.path().join("power_state"), "D3cold\n").unwrap();
+        let asleep = Power::of(function.path()).asleep(&ReadOnce::default());
+        assert_eq!(asleep.as_deref(), Some("asleep: power_state is D3cold"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! The meaning of each Xid code: `python/devherd/reasons/xids.py`.
 
 use super::source::{About, Action, Class, Evidence, Meaning, Pace};
+use super::sources::OFF_BUS;
 
 const EVENTS: Class = Class::Elsewhere("events");
 const SERVICE: Class = Class::Elsewhere("a service, in a process of its own");
@@ -11,6 +12,7 @@ const SERVICE: Class = Class::Elsewhere("a service, in a process of its own");
 const XID: &str = "xid";
 const RECOVERY_ACTION: &str = "recovery-action";
 const GPU_LOST: &str = "gpu-lost";
+const NOT_STARTED: &str = "not-started";
 const FIRMWARE: &str = "firmware";
 const FABRIC: &str = "fabric";
 const EXTERNAL: &str = "external";
@@ -38,6 +40,23 @@ const UNTIL_RECOVERED: &[Evidence] = &[
     Evidence::Operator,
     Evidence::RecoveryNone,
     Evidence::Restarted,
+];
+/// What ends the record of a failed act: the same act has succeeded since, or the device has started anew.
+const UNTIL_STARTED: &[Evidence] = &[
+    Evidence::Rebound,
+    Evidence::Readded,
+    Evidence::Rebooted,
+    Evidence::Operator,
+    Evidence::Restarted,
+    Evidence::Started,
+];
+const UNTIL_IT_ANSWERS: &[Evidence] = &[
+    Evidence::Rebound,
+    Evidence::Readded,
+    Evidence::Rebooted,
+    Evidence::Operator,
+    Evidence::Started,
+    Evidence::Answered,
 ];
 const UNTIL_WELL: &[Evidence] = &[
     Evidence::Rebound,
@@ -67,11 +86,17 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::warning(XID, "the NVIDIA driver prints an Xid").until_quiet_for(XID_SECONDS),
             PRINTED_RECOVERY
                 .by_value(&[(DRAIN, Meaning { action: Action::Warn, ..PRINTED_RECOVERY })]),
+            Meaning::unhealthy(GPU_LOST, "the driver prints that the GPU has fallen off the bus").until(UNTIL_RECOVERED),
             Meaning::unhealthy(
-                GPU_LOST,
-                "the driver prints that the GPU has fallen off the bus, or that it cannot start the GPU (RmInitAdapter)",
+                NOT_STARTED,
+                "NVIDIA's driver prints that it cannot start the GPU (RmInitAdapter), and has not started it since",
             )
-            .until(UNTIL_RECOVERED),
+            .until(UNTIL_STARTED),
+            Meaning::unhealthy(
+                OFF_BUS,
+                "the kernel prints that it cannot change the function's power state, because the function does not answer",
+            )
+            .until(UNTIL_IT_ANSWERS),
             Meaning::unhealthy(WEDGED, "the kernel prints that the GPU is wedged").until(UNTIL_TAKEN_BACK),
             Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it could not reset the GPU")
                 .until(UNTIL_TAKEN_BACK)

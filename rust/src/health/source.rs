@@ -137,6 +137,10 @@ pub enum Evidence {
     RecoveryUnasked,
     /// The driver has restarted the device: its counters began again, or it answers again.
     Restarted,
+    /// The driver has started the device: NVML opens it, or procfs shows what only a started device tells.
+    Started,
+    /// The PCI function answers: its configuration space was read.
+    Answered,
     /// The source has withdrawn its finding.
     SourceCleared,
     /// An operator has cleared it.
@@ -145,13 +149,15 @@ pub enum Evidence {
 
 impl Evidence {
     /// All kinds of evidence.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Rebound,
         Self::Readded,
         Self::Rebooted,
         Self::RecoveryNone,
         Self::RecoveryUnasked,
         Self::Restarted,
+        Self::Started,
+        Self::Answered,
         Self::SourceCleared,
         Self::Operator,
     ];
@@ -166,6 +172,8 @@ impl Evidence {
             Self::RecoveryNone => "recovery-none",
             Self::RecoveryUnasked => "recovery-unasked",
             Self::Restarted => "restarted",
+            Self::Started => "started",
+            Self::Answered => "answered",
             Self::SourceCleared => "source-cleared",
             Self::Operator => "operator",
         }

@@ -63,13 +63,19 @@ pub(super) fn pci_functions(py: Python<'_>, host_root: &str, addresses: Vec<Stri
 #[pyfunction]
 pub(super) fn awake(py: Python<'_>, host_root: &str, addresses: Vec<String>) -> Vec<String> {
     let is_awake = |host: &Host, address: &str| health::is_awake(&pci::at(host, address));
-    let known = seen(py, host_root, addresses.clone(), is_awake);
-    addresses
-        .into_iter()
-        .zip(known)
-        .filter(|(_, is_awake)| *is_awake == Some(true))
-        .map(|(address, _)| address)
-        .collect()
+    of_these(addresses.clone(), seen(py, host_root, addresses, is_awake))
+}
+
+/// The addresses of which this is true.
+fn of_these(addresses: Vec<String>, are: Vec<Option<bool>>) -> Vec<String> {
+    addresses.into_iter().zip(are).filter(|(_, is)| *is == Some(true)).map(|(address, _)| address).collect()
+}
+
+/// The addresses of those functions that are awake and answer.
+#[pyfunction]
+pub(super) fn answering(py: Python<'_>, host_root: &str, addresses: Vec<String>) -> Vec<String> {
+    let answers = |host: &Host, address: &str| health::sources::answers(&pci::at(host, address));
+    of_these(addresses.clone(), seen(py, host_root, addresses, answers))
 }
 
 #[pyfunction]

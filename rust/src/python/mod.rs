@@ -46,7 +46,7 @@ mod _native {
     #[pymodule_export]
     use super::health::{Look, Poller};
     #[pymodule_export]
-    use super::host::{awake, boot_id, kfd_slots, machine, pci_driver, pci_functions, prints_no_xids};
+    use super::host::{answering, awake, boot_id, kfd_slots, machine, pci_driver, pci_functions, prints_no_xids};
     #[pymodule_export]
     use super::listeners::{
         Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,

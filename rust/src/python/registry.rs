@@ -26,6 +26,10 @@ impl Evidence {
     #[classattr]
     const RESTARTED: &'static str = source::Evidence::Restarted.as_str();
     #[classattr]
+    const STARTED: &'static str = source::Evidence::Started.as_str();
+    #[classattr]
+    const ANSWERED: &'static str = source::Evidence::Answered.as_str();
+    #[classattr]
     const SOURCE_CLEARED: &'static str = source::Evidence::SourceCleared.as_str();
     #[classattr]
     const OPERATOR: &'static str = source::Evidence::Operator.as_str();

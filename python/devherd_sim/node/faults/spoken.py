@@ -1,12 +1,16 @@
 """Faults that drivers and the kernel report: in the kernel log, by uevents, devlink and KFD's events."""
 
+from pathlib import Path
+
 from devherd._native import kfd_slots
 from devherd.errors import UsageError
 from devherd.sources.amd_kfd import POST_RESET, PRE_RESET
 from devherd_sim.node.faults.cards import off_bus
-from devherd_sim.node.faults.fault import Act, attribute_fault, spoken_fault
+from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, attribute_fault, spoken_fault
 from devherd_sim.node.kernel_events import tell_listeners
+from devherd_sim.node.nvidia import information_path
 from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.tree import rewrite
 
 DEVICE = "PCI address, or directory below /sys"
 ANY_FUNCTION = "PCI address or -"
@@ -29,6 +33,34 @@ def _gpu_lost(node: SimulatedNode, at: str, value: str) -> None:
 
 AT_LOAD = "at-load"
 """Marks a GPU that i915 could not start: it is only logged, in the words of drivers/gpu/drm/i915/i915_gem.c."""
+
+
+def _does_not_resume(node: SimulatedNode, at: str, status: str) -> None:
+    """As drivers/pci/pci.c of the kernel leaves a function that it could not power up."""
+    place = node.functions.path_of(at)
+    off_bus(node, at, "")
+    rewrite(place / "power_state", b"D3cold\n")
+    (place / "power").mkdir(exist_ok=True)
+    rewrite(place / "power/runtime_status", f"{status}\n".encode())
+    driver = (place / "driver").readlink().name if (place / "driver").is_symlink() else "pci"
+    text = f"{driver} {at}: Unable to change power state from D3cold to D0, device inaccessible"
+    node.kernel_log.write(text, pci_address=at)
+
+
+def _not_started(node: SimulatedNode, at: str, _value: str) -> None:
+    information = _information(node, at)
+    if not information.is_file():
+        raise UsageError(f"no NVIDIA GPU {at} on {node.root}", "its driver has none there", "name another")
+    lines = [
+        "Video BIOS: \t ??.??.??.??.??" if line.startswith("Video BIOS") else line
+        for line in information.read_text().splitlines()
+    ]
+    rewrite(information, "\n".join([*lines, ""]).encode())
+    node.kernel_log.write(f"NVRM: GPU {at}: RmInitAdapter failed! (0x62:0x65:1792)")
+
+
+def _information(node: SimulatedNode, at: str) -> Path:
+    return node.root / information_path(at)
 
 
 def _wedged(node: SimulatedNode, at: str, value: str) -> None:
@@ -144,6 +176,18 @@ FAULTS = {
         summary="a GPU falls off the bus, and its driver prints that",
         inject=_gpu_lost,
         undo=_recovered,
+    ),
+    "no-resume": attribute_fault(
+        summary="a function does not come back from D3cold: it answers nothing, and the kernel logs that",
+        value="active",
+        value_help="its runtime_status: active, error or suspended",
+        inject=_does_not_resume,
+    ),
+    "not-started": Fault(
+        summary="NVIDIA's driver logs that it cannot start a GPU; --clear: it has started it",
+        at=FUNCTION,
+        inject=_not_started,
+        scope=_information,
     ),
     "wedged": spoken_fault(
         summary="the driver of a GPU declares it wedged: kernel log and uevent",

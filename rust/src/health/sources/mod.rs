@@ -23,6 +23,9 @@ pub mod temperature;
 pub(super) mod testing;
 mod xe_health;
 
+pub(super) use pci_config::OFF_BUS;
+pub use pci_config::answers;
+
 use super::source::Source;
 
 /// Every source of the scan core, in the order in which they look at a device: first those that can neither wake nor

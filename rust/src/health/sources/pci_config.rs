@@ -7,6 +7,7 @@ use rustix::fs::CWD;
 use rustix::io::{pread, retry_on_intr};
 
 use crate::device::{Device, PciFunction};
+use crate::health::kept_file::ReadOnce;
 use crate::health::power::Power;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
@@ -14,7 +15,8 @@ use crate::health::source::{
 use crate::host::Host;
 use crate::host::attribute::{Cause, open};
 
-const OFF_BUS: &str = "off-bus";
+/// The reason of a function that answers nothing; the kernel log reports it, too.
+pub(in crate::health) const OFF_BUS: &str = "off-bus";
 
 static ABOUT: About = About {
     name: "pci-config",
@@ -24,7 +26,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         OFF_BUS,
         "the first four bytes of configuration space (vendor and device) are all ones twice, at least a second apart; not read \
-         while the function is asleep or its power state is unknown; for a virtual function the physical one is read",
+         while the function is asleep or its power state is unknown (D3cold is no sleep unless runtime_status says so); for \
+         a virtual function the physical one is read",
     )],
 };
 
@@ -65,6 +68,17 @@ struct Identity {
     silent_since: Option<Instant>,
 }
 
+/// What a function reads as that does not answer.
+const NO_ANSWER: [u8; 4] = [0xff; 4];
+
+/// Whether the function with this directory, which includes the host root, is awake and answers. A virtual function
+/// never does: ask the physical one.
+#[must_use]
+pub fn answers(function: &Path) -> bool {
+    let is_awake = Power::of(function).asleep(&ReadOnce::default()).is_none();
+    is_awake && matches!(vendor_and_device(&function.join("config")), Ok(Some(read)) if read != NO_ANSWER)
+}
+
 /// A function that is being reset also reads as all ones for a moment.
 const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
@@ -75,7 +89,7 @@ impl Examination for Identity {
             return Observation::NotLooked(asleep);
         }
         let (value, detail) = match vendor_and_device(&self.config) {
-            Ok(Some([0xff, 0xff, 0xff, 0xff])) => {
+            Ok(Some(NO_ANSWER)) => {
                 let since = *self.silent_since.insert(silent_since.unwrap_or(context.now));
                 if context.now.saturating_duration_since(since) < SECOND_LOOK_AFTER {
                     return Observation::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
@@ -100,6 +114,8 @@ fn vendor_and_device(config: &Path) -> Result<Option<[u8; 4]>, Cause> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::testing::{FUNCTION, PHYSICAL, Tree, device, virtual_one};
     use super::*;
 
@@ -156,8 +172,8 @@ mod tests {
         tree.set("power/runtime_status", "suspended\n");
         assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
         tree.set("power/runtime_status", "active\n");
-        tree.set("power_state", "D3cold\n");
-        assert_eq!(watching.observation(), Observation::NotLooked("asleep: power_state is D3cold".to_owned()));
+        tree.set("power_state", "D3hot\n");
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: power_state is D3hot".to_owned()));
         tree.set("power_state", "error\n");
         assert_eq!(
             watching.observation(),
@@ -167,6 +183,79 @@ mod tests {
         watching.observation();
         watching.wait(1.0);
         assert_eq!(watching.finding().reason, "off-bus");
+    }
+
+    /// Defect: a function that did not come back from D3cold counted as asleep for ever. The kernel sets D3cold where
+    /// a function does not answer (`pci_power_up` in drivers/pci/pci.c).
+    #[test]
+    fn a_function_in_d3cold_that_is_not_suspended_is_read() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
+        tree.set("power_state", "D3cold\n");
+        for status in ["active\n", "error\n", "unsupported\n"] {
+            tree.set("power/runtime_status", status);
+            tree.set("config", IDENTITY);
+            assert_eq!(watching.observation(), Observation::Fine, "{status}");
+            tree.set("config", NOTHING);
+            assert!(matches!(watching.observation(), Observation::Unsure(_)), "{status}");
+            watching.wait(1.0);
+            assert_eq!(watching.finding().reason, "off-bus", "{status}");
+        }
+        tree.set("power/runtime_status", "suspended\n");
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
+    }
+
+    const STATUSES: [&str; 7] = ["active", "suspended", "suspending", "resuming", "unsupported", "error", "?"];
+    const STATES: [&str; 8] = ["D0", "D1", "D2", "D3hot", "D3cold", "unknown", "error", "?"];
+
+    proptest! {
+        /// Whatever it was before, look by look, a second apart.
+        #[test]
+        fn what_is_dead_is_off_the_bus_and_what_sleeps_or_answers_never_is(
+            history in prop::collection::vec(
+                (prop::sample::select(&STATUSES[..]), prop::sample::select(&STATES[..]), any::<bool>()), 1..12,
+            ),
+        ) {
+            let tree = Tree::new();
+            let mut watching = tree.watch(&PciConfig, &device("amd", Some("amdgpu")));
+            let mut was_dead = false;
+            for (status, state, is_dead) in history {
+                tree.set("power/runtime_status", status);
+                tree.set("power_state", state);
+                tree.set("config", if is_dead { &NOTHING[..] } else { &IDENTITY[..] });
+                let never_sleeps = matches!(status, "active" | "unsupported" | "error");
+                let is_awake = never_sleeps && matches!(state, "D0" | "unknown" | "D3cold");
+                match watching.observation() {
+                    Observation::NotLooked(_) => prop_assert!(!is_awake),
+                    Observation::Fine => prop_assert!(is_awake && !is_dead),
+                    Observation::Unsure(_) => prop_assert!(is_awake && is_dead && !was_dead),
+                    Observation::Seen(finding) => {
+                        prop_assert_eq!(finding.reason, "off-bus");
+                        prop_assert!(is_awake && is_dead && was_dead);
+                    }
+                    Observation::Nothing => prop_assert!(false, "there is something"),
+                }
+                was_dead = is_awake && is_dead;
+                watching.wait(1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_answers_if_it_is_awake_and_reads_as_anything_but_ones() {
+        let tree = Tree::new();
+        let function = tree.path(FUNCTION);
+        assert!(!answers(&function), "there is none");
+        for (status, config, expected) in [
+            ("active\n", &IDENTITY[..], true),
+            ("active\n", &NOTHING[..], false),
+            ("active\n", &IDENTITY[..3], false),
+            ("suspended\n", &IDENTITY[..], false),
+        ] {
+            tree.set("power/runtime_status", status);
+            tree.set("config", config);
+            assert_eq!(answers(&function), expected, "{status} {config:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! Whether a PCI function could be brought into the power state that its driver asked for.
+//! Whether a PCI function could be brought into the power state that its driver asked for, and suspended and resumed.
+//!
+//! `power/runtime_status` is `error` once a driver's callback has failed: the kernel then neither suspends nor resumes
+//! the function any more (`rtpm_status` in drivers/base/power/sysfs.c of the kernel).
 
 use std::path::PathBuf;
 
@@ -16,8 +19,11 @@ static ABOUT: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
-    meanings: &[Meaning::warning(POWER_STATE, "power_state is `error`; asleep is no finding")],
+    meanings: &[Meaning::warning(POWER_STATE, "power_state or power/runtime_status is `error`; asleep is no finding")],
 };
+
+/// Each says `error` after a failure.
+const FILES: [&str; 2] = ["power_state", "power/runtime_status"];
 
 /// The source.
 #[derive(Debug)]
@@ -32,7 +38,8 @@ impl Source for PciPower {
         let physical = device.functions.iter().filter(|function| function.physical.is_none());
         let physical = physical.map(|function| host.absolute(&function.path));
         let subject = |file: PathBuf| Subject::new(host.own_path(&file).to_string_lossy(), State(file));
-        physical.map(|function| subject(function.join("power_state"))).collect()
+        let of_function = |function: PathBuf| FILES.map(|file| subject(function.join(file)));
+        physical.flat_map(of_function).collect()
     }
 }
 
@@ -43,7 +50,11 @@ impl Examination for State {
     fn look(&mut self, context: LookContext<'_>) -> Observation {
         match context.read(&self.0) {
             Ok(text) if trimmed(&text) == "error" => {
-                let detail = "the kernel could not change the power state of this PCI function; see the kernel log";
+                let detail = if self.0.ends_with("runtime_status") {
+                    "the kernel could not suspend or resume this PCI function; see the kernel log, and bind its driver again"
+                } else {
+                    "the kernel could not change the power state of this PCI function; see the kernel log"
+                };
                 Observation::Seen(ABOUT.finding(POWER_STATE).at(context.file).reading("error").because(detail))
             }
             Ok(_) => Observation::Fine,
@@ -69,6 +80,21 @@ mod tests {
         tree.set("power_state", "error\n");
         let finding = watching.finding();
         let file = format!("{FUNCTION}/power_state");
+        assert_eq!((&*finding.reason, finding.file, &*finding.value), ("power-state", file, "error"));
+    }
+
+    /// Defect: a function whose driver could not resume it was not warned of.
+    #[test]
+    fn a_function_that_could_not_be_suspended_or_resumed_is_warned_of() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciPower, &device("amd", Some("amdgpu")));
+        for status in ["active\n", "suspended\n", "unsupported\n"] {
+            tree.set("power/runtime_status", status);
+            assert_eq!(watching.observation(), Observation::Fine, "{status}");
+        }
+        tree.set("power/runtime_status", "error\n");
+        let finding = watching.finding();
+        let file = format!("{FUNCTION}/power/runtime_status");
         assert_eq!((&*finding.reason, finding.file, &*finding.value), ("power-state", file, "error"));
     }
 
