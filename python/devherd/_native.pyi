@@ -772,6 +772,9 @@ class NvmlWatch:
     def look(self, gpus: Sequence[str]) -> str:
         """The health of these GPUs, without those that are not open, as a JSON list (`Reading`)."""
 
+    def count(self) -> int | None:
+        """The number of GPUs that NVML lists, also of those that are not open here; None if it does not answer."""
+
     def close(self) -> None:
         """Release the GPUs, shut the library down and unload it. Afterwards no events are reported."""
 

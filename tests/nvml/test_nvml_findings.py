@@ -1,12 +1,16 @@
 """What NVML says, as findings: each reason, what ends an Xid, and what is gone on with."""
 
+import errno
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nvml_readings import FINE, NOTHING
 
 from devherd.health.held import Now
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS
-from devherd.sources.nvml.findings import Health, is_blind, states_of, troubles
+from devherd.sources.nvml.findings import Health, Unlisted, is_blind, states_of, troubles
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"
@@ -41,10 +45,15 @@ def found(health):
     return [(one.at.pci_address, one.reason, one.value, one.count) for one in findings]
 
 
-def ends(health):
+def stated(health):
     """What is stated, with the moment."""
     evidence = health.message(Now(5000.0, 100.0, "boot")).evidence
     return [(one.at.pci_address, one.evidence, one.monotonic_seconds) for one in evidence]
+
+
+def ends(health):
+    """The same, but for what several good looks show."""
+    return [one for one in stated(health) if one[1] != "started"]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +133,96 @@ def test_gpus_that_nvml_refuses_all_alike_are_the_sources_trouble():
         assert (found(health), health.is_unsure) == ([(GPU, "row-remap-pending", "1", 0)], False)
     assert is_blind(refused(999))
     assert troubles(refused(999)) == "nvmlDeviceGetHandleByPciBusId_v2: error 999"
+
+
+def unlisted(error, *, gpu=GPU, code=6, listed=0, driver_lists=1, has_node=True):
+    """A look at a GPU that NVML refuses with all others, while it lists fewer than the driver."""
+    told = Unlisted(listed, driver_lists, "/host/dev/nvidia0", error)
+    return refused(code, gpu=gpu, has_node=has_node) | {"unlisted": told}
+
+
+@pytest.mark.parametrize("code", [4, 6, 999])
+def test_a_gpu_that_the_driver_cannot_start_is_lost_though_nvml_opens_no_other(code):
+    """Defect: NVML answered that there is no GPU, and the only one of the node was offered.
+
+    awslabs/amazon-eks-ami issue 2768: a Blackwell GPU under the proprietary module, `No devices were found`. After two
+    looks, until NVML opens it.
+    """
+    health = Health()
+    health.take_readings([unlisted(errno.EIO, code=code)], 10.0)
+    assert (found(health), health.is_unsure) == ([], True)
+    health.take_readings([unlisted(errno.EIO, code=code)], 15.0)
+    assert found(health) == [(GPU, "gpu-lost", "Input/output error", 0)]
+    (lost,) = health.message(Now(5000.0, 100.0, "boot")).findings
+    assert (lost.file, lost.detail) == (
+        "/dev/nvidia0",
+        "NVML lists 0 of 1 GPUs, and the driver cannot start this one; look for NVRM in the kernel log",
+    )
+    health.take_readings([reading()], 45.0)
+    assert (found(health), health.apart) == ([], frozenset())
+
+
+def test_all_gpus_of_a_node_that_the_driver_cannot_start_are_lost():
+    """By one cause, such as a missing firmware; one that starts again is well at once."""
+    health = Health()
+    for moment in (10.0, 15.0):
+        both = [unlisted(errno.EIO, driver_lists=2), unlisted(errno.EIO, gpu=OTHER, driver_lists=2)]
+        health.take_readings(both, moment)
+    assert [gpu for gpu, *_ in found(health)] == [GPU, OTHER]
+    health.take_readings([reading(), refused(6, gpu=OTHER)], 45.0)
+    assert [gpu for gpu, *_ in found(health)] == [OTHER]
+
+
+@given(st.lists(st.sampled_from(["opened", "cannot start", "may not open", "nvml fails"]), max_size=12))
+def test_a_gpu_is_lost_after_two_looks_in_which_it_could_not_be_started_and_never_once_nvml_opens_it(looks):
+    """Whatever else NVML answered in between."""
+    health, failed_starts = Health(), 0
+    for number, look in enumerate(looks):
+        answer = {
+            "opened": reading(),
+            "cannot start": unlisted(errno.EIO),
+            "may not open": unlisted(errno.EPERM),
+            "nvml fails": refused(999),
+        }[look]
+        health.take_readings([answer], 5.0 * number)
+        failed_starts = 0 if look == "opened" else failed_starts + (look == "cannot start")
+        assert [reason for _, reason, *_ in found(health)] == ["gpu-lost"] * (failed_starts >= 2)
+
+
+@pytest.mark.parametrize("error", [0, None, errno.EPERM, errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.EBUSY])
+def test_a_gpu_whose_node_says_nothing_about_it_stays_as_it_was_and_the_source_says_how_many_nvml_lists(error):
+    """The node is not in the container, may not be opened, opens, or did not come back."""
+    health = Health()
+    health.take_readings([reading(remap_pending=True)], 5.0)
+    for moment in (10.0, 15.0, 45.0):
+        health.take_readings([unlisted(error)], moment)
+        assert (found(health), health.is_unsure) == ([(GPU, "row-remap-pending", "1", 0)], False)
+    assert is_blind(unlisted(error))
+    assert troubles(unlisted(error)).startswith("NVML lists 0 of 1 GPUs: nvmlDeviceGetHandleByPciBusId_v2: error 6")
+    assert troubles(unlisted(errno.EPERM)).endswith("/host/dev/nvidia0: Operation not permitted")
+
+
+def test_three_looks_at_a_gpu_that_nvml_opens_show_that_the_driver_starts_it():
+    """Since the first of them; a refusal in between, or a GPU that is lost, begins again."""
+    health = Health()
+
+    def started():
+        return [moment for gpu, evidence, moment in stated(health) if (gpu, evidence) == (GPU, "started")]
+
+    health.take_readings([reading(), reading(OTHER)], 10.0)
+    health.take_readings([reading(), reading(OTHER)], 40.0)
+    assert started() == []
+    health.take_readings([refused(999), reading(OTHER)], 70.0)
+    for moment in (100.0, 130.0):
+        health.take_readings([reading(), reading(OTHER)], moment)
+    health.take_readings([failing(15), reading(OTHER)], 160.0)
+    for moment in (190.0, 220.0):
+        health.take_readings([reading(), reading(OTHER)], moment)
+        assert started() == []
+    health.take_readings([reading(), reading(OTHER)], 250.0)
+    assert started() == [190.0]
+    health.take_readings([reading(), reading(OTHER)], 280.0)
+    assert started() == [220.0]
 
 
 @pytest.mark.parametrize(("code", "has_node"), [(3, True), (4, True), (6, False), (999, False)])

@@ -1,19 +1,24 @@
 """Process `source:nvml` as a watcher: what it writes to `findings/nvml`, and what its troubles cost."""
 
+import errno
+import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from not_tested import not_tested
 from nvml_host import Host, Looking, until
 from nvml_readings import FINE, NOTHING
 from nvml_stub import Stub
 
 from devherd import spool
 from devherd.config.model import Config
+from devherd.health.held import Now
 from devherd.proto import health_pb2
 from devherd.sources.nvml.apart import Apart
-from devherd.sources.nvml.findings import Health
+from devherd.sources.nvml.findings import Health, Unlisted
 from devherd.sources.nvml.session import Session, Watcher
 from devherd.waits import USUAL_WAITS
 from devherd_sim.node import faults
@@ -233,6 +238,71 @@ def test_a_gpu_whose_mig_mode_is_to_change_is_let_go_of_until_it_has(watched, ap
     health.take_readings(session.look(health.apart), 2.0)
     assert health.apart == frozenset()
     session.close()
+
+
+def refuse_to_open(node: Path) -> None:
+    """Have opening a node return EIO, as NVIDIA's driver does when it cannot start the GPU.
+
+    Outside devpts the slave of a pseudo-terminal has no master: pts_unix98_lookup in drivers/tty/pty.c of the kernel.
+    """
+    node.unlink()
+    try:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(136, 0))
+        os.close(os.open(node, os.O_RDWR))
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return
+        not_tested(f"a node that returns EIO: {error}")
+    raise AssertionError("it opens")
+
+
+def test_gpus_that_nvml_does_not_list_are_lost_where_their_nodes_cannot_be_opened(watched, apart):
+    """Defect: NVML that lists no GPU counted as an NVML that fails, and the GPUs were offered."""
+    made, _ = watched
+    nodes = {address: made.root / f"dev/nvidia{number}" for number, address in enumerate(made.addresses)}
+    request = request_of(made) | {"gpus": {address: {"node": str(node)} for address, node in nodes.items()}}
+    session, health = Session(request, made.root, apart), Health()
+    health.take_readings(session.look(()), 1.0)
+    assert health.message(Now(1.0, 1.0)).findings == []
+
+    made.stub.say("absent", gpu=0).say("absent", gpu=1).write()
+    session.close()
+    readings = session.look(health.apart)
+    assert [reading["unlisted"].listed for reading in readings] == [0, 0]
+    assert [reading["unlisted"].error for reading in readings] != [errno.EIO] * 2
+    for node in nodes.values():
+        refuse_to_open(node)
+    for moment in (31.0, 36.0):
+        health.take_readings(session.look(health.apart), moment)
+    lost = [(one.at.pci_address, one.reason, one.file) for one in health.message(Now(1.0, 1.0)).findings]
+    assert lost == [(address, "gpu-lost", f"/dev/nvidia{number}") for number, address in enumerate(made.addresses)]
+
+    made.stub.forget("absent").write()
+    health.take_readings(session.look(health.apart), 66.0)
+    assert health.message(Now(1.0, 1.0)).findings == []
+    session.close()
+
+
+def test_a_gpu_that_the_driver_cannot_start_is_lost_and_the_source_has_not_failed(monkeypatch):
+    """A source that has failed adds nothing to a device."""
+    gpu = OneGpu(monkeypatch)
+    refusal = {"function": "nvmlDeviceGetHandleByPciBusId_v2", "code": 6, "meaning": "Not Found"}
+    bad = {**NOTHING, "pci_address": "0000:3b:00.0", "refusal": refusal, "failures": [refusal], "has_node": True}
+    gpu.readings = [bad | {"unlisted": Unlisted(0, 1, "/dev/nvidia0", errno.EIO)}]
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, gpu.readings, gpu.now)
+    while gpu.now < 100 + 10:
+        watcher.turn(lambda ask: ask())
+    (lost,) = watcher.message().findings
+    assert (lost.reason, watcher.failed) == ("gpu-lost", "")
+
+    gpu.readings = [bad | {"unlisted": Unlisted(0, 1, "/dev/nvidia0", errno.EPERM)}]
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, gpu.readings, gpu.now)
+    assert watcher.failed == (
+        "no GPU can be looked at: NVML lists 0 of 1 GPUs: nvmlDeviceGetHandleByPciBusId_v2: Not Found, "
+        "/dev/nvidia0: Operation not permitted"
+    )
 
 
 def test_a_gpu_that_was_lost_is_asked_by_a_new_handle(watched, apart):

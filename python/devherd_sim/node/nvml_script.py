@@ -20,8 +20,8 @@ _STATEMENTS = ".devherd-nvml"
 _REMOTE_LINK = 146
 """`NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID`."""
 _OF_A_GPU = (
-    "field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "persistence", "mode", "lost",
-    "fail", "hang",
+    "field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "persistence", "mode", "absent",
+    "lost", "fail", "hang",
 )  # fmt: skip
 _OF_THE_LIBRARY = ("fail", "hang", "crash", "guarded", "mig", "link")
 

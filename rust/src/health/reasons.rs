@@ -174,8 +174,9 @@ pub static ELSEWHERE: &[About] = &[
             )]),
             Meaning::unhealthy(
                 GPU_LOST,
-                "NVML returns NVML_ERROR_GPU_IS_LOST, says that it is unavailable, or opens other GPUs and, in two looks \
-                 5 s apart, not this one",
+                "NVML returns NVML_ERROR_GPU_IS_LOST, says that it is unavailable, or, in two looks 5 s apart, opens other \
+                 GPUs and not this one, or lists fewer GPUs than the driver and opens none, and the driver cannot start \
+                 this one (opening its node returns EIO)",
             ),
             Meaning::warning(
                 "not-examined",

@@ -119,6 +119,13 @@ impl Watch {
         waited
     }
 
+    /// The number of GPUs that NVML lists; `None` if it does not answer. A GPU that the driver cannot start is not among
+    /// them.
+    #[must_use]
+    pub fn count(&self) -> Option<u32> {
+        self.library.value(&["nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"]).ok()
+    }
+
     /// Reads the health of these GPUs; GPUs that were not passed to `open` are left out.
     #[must_use]
     pub fn look(&self, gpus: &[String]) -> Vec<Reading> {

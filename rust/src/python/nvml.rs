@@ -49,6 +49,10 @@ impl NvmlWatch {
         json(&py.detach(|| lock(&self.0).as_mut().map(|watch| watch.look(&gpus)).unwrap_or_default()))
     }
 
+    fn count(&self, py: Python<'_>) -> Option<u32> {
+        py.detach(|| lock(&self.0).as_ref().and_then(Watch::count))
+    }
+
     fn close(&self, py: Python<'_>) {
         py.detach(|| lock(&self.0).take().map(Watch::close));
     }

@@ -19,6 +19,7 @@
  *   clocks gpu=N reasons=BITS
  *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
  *   persistence gpu=N mode=0|1 | mode gpu=N mig=0|1 (from now on, instead of that of its line)
+ *   absent gpu=N                 NVML does not list the GPU, which the driver cannot start
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
  *   hang FUNCTION [gpu=N]        it does not answer as long as the file says so
@@ -148,6 +149,12 @@ static void fill(pci_t *pci, const char *address, unsigned vendor) {
 
 /* ---- library and system ---- */
 
+static int is_absent(int gpu) {
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], "absent") && number(script.lines[index], "gpu") == (unsigned)gpu) return 1;
+    return 0;
+}
+
 static int start(void) {
     if (initialised++) return SUCCESS;
     gpu_count = mig_count = 0;
@@ -195,15 +202,24 @@ static int cuda(int *version) {
 
 /* ---- GPUs ---- */
 
+/* The GPU with this index of NVML's; those that are absent have none. */
 static int gpu_at(unsigned index, device_t **device) {
-    if (index >= (unsigned)gpu_count) return INVALID_ARGUMENT;
-    *device = &gpus[index];
-    return SUCCESS;
+    for (int gpu = 0; gpu < gpu_count; gpu++) {
+        if (is_absent(gpu)) continue;
+        if (!index--) return *device = &gpus[gpu], SUCCESS;
+    }
+    return INVALID_ARGUMENT;
+}
+
+static unsigned listed(void) {
+    unsigned count = 0;
+    for (int gpu = 0; gpu < gpu_count; gpu++) count += !is_absent(gpu);
+    return count;
 }
 
 #ifdef OLD_DRIVER
 int nvmlSystemGetCudaDriverVersion(int *version) { FATE(-1); return cuda(version); }
-int nvmlDeviceGetCount(unsigned *count) { FATE(-1); *count = gpu_count; return SUCCESS; }
+int nvmlDeviceGetCount(unsigned *count) { FATE(-1); *count = listed(); return SUCCESS; }
 int nvmlDeviceGetHandleByIndex(unsigned index, device_t **device) { FATE((int)index); return gpu_at(index, device); }
 int nvmlDeviceGetPciInfo_v2(device_t *device, pci_t *pci) {
     FATE(device->gpu);
@@ -214,7 +230,7 @@ int nvmlDeviceGetPciInfo_v2(device_t *device, pci_t *pci) {
 }
 #else
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { FATE(-1); return cuda(version); }
-int nvmlDeviceGetCount_v2(unsigned *count) { FATE(-1); *count = gpu_count; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { FATE(-1); *count = listed(); return SUCCESS; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **device) { FATE((int)index); return gpu_at(index, device); }
 int nvmlDeviceGetPciInfo_v3(device_t *device, pci_t *pci) {
     FATE(device->gpu);
@@ -398,6 +414,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *address, device_t **device) {
         if (!place || sscanf(place, "%x:%x:%x.%x", &here[0], &here[1], &here[2], &here[3]) != 4) continue;
         if (memcmp(sought, here, sizeof here)) continue;
         FATE(index);
+        if (is_absent(index)) return NOT_FOUND;
         *device = &gpus[index];
         return SUCCESS;
     }

@@ -1,4 +1,4 @@
-"""Asks NVML about single GPUs, each in its own short process: no GPU stays open, and a hanging one blocks no other.
+"""Asks about single GPUs, each in its own short process: no GPU stays open, and a hanging one blocks no other.
 
 A thread with a deadline would not suffice: a GPU that the library has opened stays open for the whole process until
 `nvmlShutdown`, which may hang. A process that has loaded NVML must not be forked for this, and the sandbox forbids
@@ -6,13 +6,14 @@ starting programs: so the parent of the short processes is forked before NVML is
 """
 
 import contextlib
+import errno
 import faulthandler
 import json
 import os
 import selectors
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from devherd import fork
@@ -50,12 +51,21 @@ class Apart:
         if not gpus:
             return [], {}
         asked = {name: request.get(name) for name in ("driver_root", "library")}
-        question = {**asked, "gpus": sorted(gpus), "seconds": seconds}
+        return self._ask({**asked, "gpus": sorted(gpus), "seconds": seconds})
+
+    def open_nodes(self, nodes: Mapping[str, str], seconds: float) -> dict[str, int]:
+        """The error of opening each GPU's node, by GPU; 0 if it opens. Those that do not come back are left out."""
+        if not nodes:
+            return {}
+        answers, _ = self._ask({"nodes": dict(nodes), "gpus": sorted(nodes), "seconds": seconds})
+        return {one["pci_address"]: one["error"] for one in answers}
+
+    def _ask(self, question: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         try:
             os.write(self._questions, json.dumps(question).encode() + b"\n")
             answer = _line(self._answers)
         except (OSError, ValueError) as error:
-            return [], dict.fromkeys(gpus, f"the process that asks has ended: {error}")
+            return [], dict.fromkeys(question["gpus"], f"the process that asks has ended: {error}")
         return answer["readings"], answer["troubles"]
 
     def close(self) -> None:
@@ -158,11 +168,22 @@ def _ask(question: dict[str, Any], gpu: str) -> tuple[int, int]:
 
 
 def _answered(question: dict[str, Any], gpu: str) -> dict[str, Any]:
+    if "nodes" in question:
+        return {"readings": [{"pci_address": gpu, "error": _error_of_opening(question["nodes"][gpu])}]}
     try:
         watch = NvmlWatch(question["driver_root"], question["library"], [gpu])
     except OSError as error:
         return {"readings": [], "error": str(error)}
     return {"readings": json.loads(watch.look([gpu]))}
+
+
+def _error_of_opening(node: str) -> int:
+    """The kernel's error; 0 if the node opens. The driver starts the GPU for it, which may take seconds."""
+    try:
+        os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 def _read_all(asking: Collection[int], seconds: float) -> dict[int, bytes]:

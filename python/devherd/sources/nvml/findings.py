@@ -1,5 +1,7 @@
 """Turns NVML's readings and events into findings of source `nvml` and evidence. Pure: no call of NVML."""
 
+import errno
+import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +75,8 @@ _FLAGS = (
     ("unrepairable_memory", "unrepairable-memory", "its memory has what nothing can repair", _UNREPAIRABLE),
 )
 """Key of a reading, and the reason, detail and function of the finding if it is true."""
+_GOOD_LOOKS = 3
+"""Looks in a row at a GPU that NVML opens, which show that the driver starts it."""
 _FABRIC_STATES = {1: "not started", 2: "in progress"}
 _FABRIC_DONE = 3
 _FABRIC_SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
@@ -88,6 +92,23 @@ class Refused:
     last: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """Of a GPU that NVML refuses with all others, while it lists fewer than the driver has."""
+
+    listed: int
+    """The number of GPUs that NVML lists."""
+    driver_lists: int
+    """The number of GPUs that the driver lists and does not exclude."""
+    node: str
+    """The GPU's node in this process; empty if it is not known."""
+    error: int | None
+    """The error of opening the node; 0 if it opens, None if that did not come back."""
+
+    def __str__(self) -> str:
+        return f"NVML lists {self.listed} of {self.driver_lists} GPUs"
+
+
 class Health:
     """The findings about all GPUs: states since the last look, counted events, and evidence that ends them."""
 
@@ -98,6 +119,8 @@ class Health:
         self._events: dict[bytes, health_pb2.Finding] = {}
         self._evidence: dict[tuple[str, str], health_pb2.Evidence] = {}
         self._refused: dict[str, Refused] = {}
+        self._opened: dict[str, list[float]] = {}
+        """By GPU: when NVML opened it, at most the last _GOOD_LOOKS looks in a row."""
         self._cleared: dict[str, float] = {}
         """By GPU: when an operator last cleared its Xids."""
         self.mode_pending: set[str] = set()
@@ -169,16 +192,22 @@ class Health:
         """Apply readings of monotonic second `monotonic`; a GPU that could not be read keeps its last state."""
         is_one_answered = not all(map(is_blind, readings))
         for reading in readings:
-            if is_refused(reading) and is_one_answered:
+            if not is_refused(reading):
+                if not is_blind(reading):
+                    self._take_reading(reading, monotonic)
+                continue
+            self._opened.pop(reading["pci_address"], None)
+            if is_one_answered or cannot_start(reading):
                 self._take_refusal(reading, monotonic)
-            if not is_blind(reading):
-                self._take_reading(reading, monotonic)
 
     def _take_refusal(self, reading: Reading, monotonic: float) -> None:
-        """NVML opens other GPUs but not this one: after two looks this is a finding, unless the refusal is about us."""
+        """NVML does not open this GPU, but others, or none of which the driver can start this one.
+
+        After two looks this is a finding, unless the refusal is about us.
+        """
         gpu, refusal = reading["pci_address"], reading["refusal"]
         others = [one for one in self._states.get(gpu, []) if one.reason not in {_GPU_LOST, _NOT_EXAMINED}]
-        if refusal["code"] in _OF_THE_CALLER or not reading["has_node"]:
+        if not cannot_start(reading) and (refusal["code"] in _OF_THE_CALLER or not reading["has_node"]):
             why = refusal["meaning"] if reading["has_node"] else "its device node is not there"
             detail = f"NVML does not open the GPU: {why}"
             self._refused[gpu] = Refused(monotonic - self._second_look_seconds, monotonic)
@@ -186,10 +215,17 @@ class Health:
             return
         first = self._refused[gpu].first if gpu in self._refused else monotonic
         self._refused[gpu] = Refused(first, monotonic)
-        if monotonic - first >= self._second_look_seconds:
+        if monotonic - first < self._second_look_seconds:
+            return
+        if cannot_start(reading):
+            unlisted = reading["unlisted"]
+            detail = f"{unlisted}, and the driver cannot start this one; look for NVRM in the kernel log"
+            node, value = f"/dev/{unlisted.node.rpartition('/')[2]}", os.strerror(errno.EIO)
+            lost = _finding(gpu, _GPU_LOST, detail, node, value)
+        else:
             detail = f"NVML does not open the GPU, and opens others: {refusal['meaning']}"
             lost = _finding(gpu, _GPU_LOST, detail, refusal["function"], f"error {refusal['code']}")
-            self._states[gpu] = [*others, lost]
+        self._states[gpu] = [*others, lost]
 
     def _take_reading(self, reading: Reading, monotonic: float) -> None:
         gpu = reading["pci_address"]
@@ -200,6 +236,7 @@ class Health:
         if reading["remap_failed"] is None:  # refused while there are MIG devices; a failure is permanent
             states += [one for one in before if one.reason == "row-remap-failed"]
         self._states[gpu] = states
+        self._note_opened(gpu, monotonic, is_lost=any(one.reason == _GPU_LOST for one in states))
         began_again = self._counters.began_again(reading, monotonic)
         refused = self._refused.pop(gpu, None)
         if _is_suspect(states):
@@ -213,6 +250,13 @@ class Health:
             self._state(gpu, Evidence.RESTARTED, refused.last)
         elif began_again is not None:
             self._state(gpu, Evidence.RESTARTED, began_again)
+
+    def _note_opened(self, gpu: str, monotonic: float, *, is_lost: bool) -> None:
+        """NVML has opened the GPU: the driver had started it at the first of _GOOD_LOOKS such looks in a row."""
+        looks = [] if is_lost else [*self._opened.get(gpu, ()), monotonic][-_GOOD_LOOKS:]
+        self._opened[gpu] = looks
+        if len(looks) == _GOOD_LOOKS:
+            self._state(gpu, Evidence.STARTED, looks[0])
 
     def _links(self, reading: Reading) -> Iterator[health_pb2.Finding]:
         down = self._counters.links_lost(reading)
@@ -240,6 +284,7 @@ class Health:
         self._states = {gpu: findings for gpu, findings in self._states.items() if gpu in gpus}
         self.mode_pending.intersection_update(gpus)
         self._refused = {gpu: refused for gpu, refused in self._refused.items() if gpu in gpus}
+        self._opened = {gpu: looks for gpu, looks in self._opened.items() if gpu in gpus}
         self._counters.forget_all_but(gpus)
 
     def message(self, now: Now, failed: str = "") -> health_pb2.Findings:
@@ -262,6 +307,16 @@ def is_refused(reading: Reading) -> bool:
     return reading["refusal"] is not None and reading["refusal"]["code"] not in _RESULTS
 
 
+def cannot_start(reading: Reading) -> bool:
+    """Whether the driver cannot start the GPU: NVML lists fewer than the driver, and opening the node returns EIO.
+
+    Source: nv_start_device in kernel-open/nvidia/nv.c of NVIDIA/open-gpu-kernel-modules (commit 01db2841) returns EIO
+    after rm_init_adapter has failed.
+    """
+    unlisted: Unlisted | None = reading.get("unlisted")
+    return unlisted is not None and unlisted.error == errno.EIO
+
+
 def is_blind(reading: Reading) -> bool:
     """Whether nothing could be read, and no failure is a finding about the GPU."""
     values = (value for name, value in reading.items() if name not in _ABOUT_THE_LOOK)
@@ -270,7 +325,7 @@ def is_blind(reading: Reading) -> bool:
     return is_empty and has_failed and not any(_results(reading))
 
 
-_ABOUT_THE_LOOK = frozenset({"pci_address", "failures", "refusal", "has_node"})
+_ABOUT_THE_LOOK = frozenset({"pci_address", "failures", "refusal", "has_node", "unlisted"})
 """The parts of a reading that say nothing about the GPU."""
 
 
@@ -278,7 +333,11 @@ def troubles(reading: Reading) -> str:
     """Read errors as text, except those that are findings about the GPU."""
     failures = reading["failures"] or [reading["refusal"]] * is_refused(reading)
     words = [f"{one['function']}: {one['meaning']}" for one in failures if one["code"] not in _RESULTS]
-    return ", ".join(words)
+    unlisted: Unlisted | None = reading.get("unlisted")
+    if unlisted is None:
+        return ", ".join(words)
+    opening = [f"{unlisted.node}: {os.strerror(unlisted.error)}"] if unlisted.error else []
+    return f"{unlisted}: {', '.join([*words, *opening])}"
 
 
 def states_of(reading: Reading) -> Iterator[health_pb2.Finding]:

@@ -171,7 +171,8 @@ class NvmlSource:
             raise ProcessEnded
 
     def _asking(self, request: Request) -> Asking:
-        seconds = SLICE_SECONDS + 1.5 * nvml_answer.deadline_seconds(request)  # half of it for those that are apart
+        # half of the deadline for those that are apart, half for the nodes of those that are not listed
+        seconds = SLICE_SECONDS + 2 * nvml_answer.deadline_seconds(request)
 
         def asking(ask: Callable[[], T]) -> T:
             return answered(ask, seconds, self._beat)

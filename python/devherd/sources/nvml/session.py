@@ -22,7 +22,10 @@ from devherd.sources.nvml.findings import (
     SETTLE_SECONDS,
     Event,
     Health,
+    Unlisted,
+    cannot_start,
     is_blind,
+    is_refused,
     troubles,
 )
 from devherd.waits import USUAL_WAITS, Waits
@@ -202,11 +205,28 @@ class Session:
         self._recovered = recovered
         assert self._watch is not None
         seen: list[Reading] = json.loads(self._watch.look(sorted(watched)))
+        listed = self._watch.count()
         self._refused = frozenset(one["pci_address"] for one in seen if one["refusal"] is not None)
         if not self.keeps_open:
             self.close()
         readings = sorted([*readings, *seen], key=lambda reading: str(reading["pci_address"]))
-        return [reading | {"has_node": self._has_node(reading["pci_address"])} for reading in readings]
+        readings = [reading | {"has_node": self._has_node(reading["pci_address"])} for reading in readings]
+        if listed is None or listed >= len(self._gpus) or not all(map(is_refused, readings)):
+            return readings
+        return self._with_unlisted(readings, listed, seconds)
+
+    def _with_unlisted(self, readings: list[Reading], listed: int, seconds: float) -> list[Reading]:
+        """The readings of GPUs that NVML all refuses, of which it lists too few: with the answer of their nodes.
+
+        This is an answer and no failure of NVML. Whether the driver can start a GPU is shown by opening its node.
+        """
+        nodes = {one["pci_address"]: node for one in readings if (node := self._node(one["pci_address"]))}
+        errors = self._apart.open_nodes(nodes, seconds)
+
+        def unlisted(gpu: str) -> Unlisted:
+            return Unlisted(listed, len(self._gpus), nodes.get(gpu, ""), errors.get(gpu))
+
+        return [one | {"unlisted": unlisted(one["pci_address"])} for one in readings]
 
     def fits(self, apart: Collection[str]) -> bool:
         """Whether all `apart` GPUs are closed, and all other GPUs that have recovered are open."""
@@ -230,8 +250,13 @@ class Session:
 
     def _has_node(self, gpu: str) -> bool:
         """False if NVML cannot know the GPU: its node is not in this container."""
-        node = (self._gpus.get(gpu) or {}).get("node")
+        node = self._node(gpu)
         return node is None or Path(node).exists()
+
+    def _node(self, gpu: str) -> str | None:
+        """The path of the GPU's node in this process; None if it is not known."""
+        node: str | None = (self._gpus.get(gpu) or {}).get("node")
+        return node
 
 
 class Asking(Protocol):
@@ -345,7 +370,7 @@ class Watcher:
         for gpu, trouble in [*((one["pci_address"], troubles(one)) for one in readings), *unanswered.items()]:
             self._log(gpu, trouble)
         why = [*(troubles(reading) for reading in readings if is_blind(reading)), *unanswered.values()]
-        is_all_blind = bool(why) and all(map(is_blind, readings))
+        is_all_blind = bool(why) and all(is_blind(one) and not cannot_start(one) for one in readings)
         self.failed = f"no GPU can be looked at: {why[0]}" if is_all_blind else ""
 
     def _log(self, gpu: str, trouble: str) -> None:

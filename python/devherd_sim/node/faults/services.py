@@ -116,7 +116,7 @@ FAULTS = {
     "nvml": Fault(
         summary="a statement for the stub of NVIDIA's library, which reads DIR/nvml.txt: see tests/nvml/stub",
         at=GPU_OR_LIBRARY,
-        value_help="`field id=230 value=1`, `event kind=8 data=79`, `fail FUNCTION CODE`, `hang FUNCTION`, …",
+        value_help="`field id=230 value=1`, `event kind=8 data=79`, `absent`, `fail FUNCTION CODE`, `hang FUNCTION`, …",
         inject=_nvml,
         undo=_nvml_again,
         scope=_of_nvml,
