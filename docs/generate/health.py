@@ -63,8 +63,15 @@ and nothing is held against a device, up to five seconds later.
 | each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
 
 Reads that are not due at each poll are spread over the cards where there are more than 64. Devices are looked for at
-each event of the kernel and each [`scan.period`](configuration.md#scan); with an FPGA's port, whose programming no
-event reports, each 5 s.
+each event of the kernel and each [`scan.period`](configuration.md#scan): 30 s where the kernel reports events and all
+is well, else 5 s.
+"""
+
+LATEST = """\
+## Latest notice
+
+What tells of a change, and after how long it is noticed at the latest where that does not come (an event is lost,
+`scan: {events: false}`), with the default periods.
 """
 
 XIDS_HEAD = """\
@@ -100,6 +107,11 @@ def page() -> str:
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
     parts = [
         HEAD,
+        LATEST,
+        table(
+            ("change", "told by", "latest notice"),
+            [(row["of"], row["told_by"], row["latest"]) for row in data["latest"]],
+        ),
         "## Sources\n",
         *_sources(data["looks_at"], data["note"]),
         XIDS_HEAD,

@@ -29,6 +29,7 @@ from devherd_sim.node.nvidia import switch_ports
 """The value for GPUs of which none has its node."""
 
 PLAYED_ELSEWHERE = {
+    ("mig-device", "gone"): "it takes a GPU in MIG mode: tests/scanner/test_latest_notice.py",
     ("probe", "probe-timeout"): "a read has to hang in the kernel: row `hanging read` of tests/faults",
     (
         "pci-aer-correctable-rate",

@@ -49,6 +49,13 @@ _SHOWN_BY_ITS_END = {
 """The evidence that follows when such a finding ends: a device that is present again was re-added or rebound."""
 
 
+def _shown_by_the_end_of(finding: "Finding") -> tuple[str, ...]:
+    """The evidence. A poll's finding that a device is gone also ends when the next scan agrees: it shows nothing."""
+    if finding.reason == registry.GONE and finding.source != registry.INVENTORY:
+        return ()
+    return _SHOWN_BY_ITS_END.get(finding.reason, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """The state that the previous scanner wrote, and the id of its boot."""
@@ -196,7 +203,7 @@ class Policy:
         if is_seen:
             return False
         if held.note_good_look(self.seen.looks.get(held.finding.source, 0.0)) and held.good_looks == 1:
-            for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
+            for evidence in _shown_by_the_end_of(held.finding):
                 # It ended at an unknown moment since then: events from that time may be newer than its end.
                 self._state(key, Statement(evidence), held.last_monotonic, now)
         has_recovered = held.good_looks >= self.recover_after and _was_held_long_enough(held, now)

@@ -72,6 +72,7 @@ class Loop:
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_look = self._next_publication = now
         self._last_scan = now - EVENT_SCAN_SECONDS
+        self._last_poll = now
 
     def ask_to_reload(self) -> None:
         """Reload the configuration in the next round (called by a signal)."""
@@ -115,10 +116,12 @@ class Loop:
         if scans or polls:
             observer.poll(periodic=polls, changes=HostChanges())
         if polls:
+            self._last_poll = now
             self._next_poll = now + self._poll_period()
         has_news = bool(changes) or scans or changes.wakes or now >= observer.kernel_log.due_at
         if has_news or looks:
             self._read_drivers(events)
+            self._poll_soon_unless_settled()
         if has_news or polls:
             self._next_scan = min(self._next_scan, self._last_scan + self._scan_period(events))
         if has_news or looks or polls or now >= self._next_publication:
@@ -175,6 +178,11 @@ class Loop:
         period = self._observer.config.health.poll
         may_rest = period >= SHORTEST_PAUSE_SECONDS and self._observer.is_settled
         return max(period, self._observer.poller.pause()) if may_rest else period
+
+    def _poll_soon_unless_settled(self) -> None:
+        """Do not wait for a rare poll, which was planned while all was well: from now on, good looks count."""
+        if not self._observer.is_settled:
+            self._next_poll = min(self._next_poll, self._last_poll + self._poll_period())
 
     def _watch(self, events: HostEvents) -> None:
         observer, facts = self._observer, self._child.settings.facts_directory

@@ -6,6 +6,7 @@ mod fabric_manager;
 pub mod fpga_errors;
 pub mod fpga_manager;
 pub mod fpga_power;
+mod mig_device;
 mod node;
 mod path;
 mod pci_aer;
@@ -35,6 +36,7 @@ pub static ALL: &[&dyn Source] = &[
     &scan::Probe,
     &node::Node,
     &path::Path,
+    &mig_device::MigDevice,
     &device_dump::DeviceDump,
     &pci_driver::PciDriver,
     &pci_power::PciPower,
@@ -104,6 +106,7 @@ mod tests {
             "fabric",
             "firmware",
             "fme-error",
+            "gone",
             "link-degraded",
             "link-downed",
             "link-errors",
