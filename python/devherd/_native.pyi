@@ -433,7 +433,7 @@ class Scan:
         """PCI functions of served vendors that lack their driver; each has its address as the device."""
     @property
     def not_offered(self) -> list[Problem]:
-        """Hardware that is not offered, perhaps on purpose; each PCI function has its address as the device."""
+        """What is not offered, perhaps on purpose; each PCI function has its address as the device."""
     @property
     def unseen(self) -> list[NotExamined]: ...
     @property

@@ -197,6 +197,48 @@ def test_links_by_path_are_mounted_as_asked(choice: str, mounts: list[str], tmp_
     assert [mount.host_path for mount in device.specs[device.cdi_devices[0]].mounts] == mounts
 
 
+STALE = "pci-0042:01:02.0-platform-simple-framebuffer.0-card"
+
+
+def test_a_stale_link_in_by_path_is_left_out_and_told_once(tmp_path: Path) -> None:
+    """Defect: containerd finds nothing behind it, makes a directory in its place, and no container starts.
+
+    Seen with Ubuntu 26.04's link of the boot framebuffer: intel-device-plugins-for-kubernetes, issue 2296.
+    """
+    root = planted(tmp_path, "intel-gpu-two-cards")
+    kept = [f"/dev/dri/by-path/pci-0042:01:02.0-{kind}" for kind in ("card", "render")]
+    write_tree(f"dev/dri/by-path/{STALE} -> ../card9", root)
+    write_tree("dev/dri/by-path/pci-0042:01:02.0-other -> ../card1", root)
+    scan = scanner(root).scan()
+    first, second = scan.devices
+    assert [mount.host_path for mount in first.mounts] == kept
+    assert [mount.host_path for mount in first.specs["intel.cdi.k8s.io/gpu=card0"].mounts] == kept
+    assert (len(second.mounts), first.reasons, scan.problems) == (2, [], [])
+    [note] = scan.not_offered
+    assert (note.path, note.device) == ("/dev/dri/by-path", "card0")
+    assert note.error == (
+        f"the links pci-0042:01:02.0-other -> /dev/dri/card1, {STALE} -> /dev/dri/card9 with the card's address lead to"
+        " no node of the card, and no container gets them: remove them"
+    )
+    (root / "dev/dri/by-path" / STALE).unlink()
+    (root / "dev/dri/by-path/pci-0042:01:02.0-other").unlink()
+    assert scanner(root).scan().not_offered == []
+
+
+@pytest.mark.parametrize("choice", ["all", "none"])
+def test_a_stale_link_is_not_told_where_no_link_is_given_by_name(choice: str, tmp_path: Path) -> None:
+    """The whole directory is there, with whatever is in it."""
+    root = planted(tmp_path, "intel-gpu-two-cards", f"dev/dri/by-path/{STALE} -> ../card9")
+    assert scanner(root, bypath=choice).scan().not_offered == []
+
+
+def test_a_link_of_udev_that_comes_after_its_card_is_waited_for(tmp_path: Path) -> None:
+    """Defect: nothing told of a link, so a container could be without it until the next regular scan."""
+    root = planted(tmp_path, "intel-gpu-two-cards")
+    assert str(root / "dev/dri/by-path") in scanner(root).watched_directories()
+    assert str(root / "dev/dri/by-path") not in scanner(root, bypath="none").watched_directories()
+
+
 def test_links_of_another_card_are_not_mounted(tmp_path: Path) -> None:
     """Files of another address are none of the card's, and no problem (intel.md 2.7)."""
     planted(tmp_path, "intel-gpu-two-cards")

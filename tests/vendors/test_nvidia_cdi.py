@@ -265,6 +265,23 @@ def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
     assert "mounts" not in container(node, made)
 
 
+def test_a_link_of_the_driver_that_leads_nowhere_is_left_out_and_told(tmp_path: Path):
+    """Defect: a runtime that cannot mount one file starts no container. Removed packages leave such."""
+    node = simulated(tmp_path, gpus=1)
+    library = f"{LIBRARIES}/libnvidia-gone.so.{DRIVER_VERSION}"
+    firmware = f"/usr/lib/firmware/nvidia/{DRIVER_VERSION}/gsp_gone.bin"
+    for path in (library, firmware):
+        (node.root / path[1:]).symlink_to("/nowhere")
+
+    made = observer(node.root, device_list_strategy=["cdi-cri"])
+    [problem] = made.scan(0.0).problems
+    mounts = [mount["hostPath"] for mount in container(node, made)["mounts"]]
+
+    assert not {library, firmware} & set(mounts)
+    assert f"{LIBRARIES}/libcuda.so.{DRIVER_VERSION}" in mounts
+    assert f"these links lead nowhere, and no container gets them: {library}; install the driver" in problem.error
+
+
 @pytest.mark.parametrize("version", ["470.57.02", "535.129.03"])
 def test_old_drivers_are_tolerated(tmp_path: Path, version: str):
     """N32: the vendor's plugin crashes with drivers older than 570."""

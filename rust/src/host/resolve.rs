@@ -30,6 +30,12 @@ pub fn followed(host: &Host, path: &Path) -> PathBuf {
         .unwrap_or_else(|| by_hand(host, path))
 }
 
+/// The host's own name of what a path leads to; all links are followed. Missing or looping parts are kept.
+#[must_use]
+pub fn end_of(host: &Host, path: &Path) -> PathBuf {
+    host.own_path(by_hand(host, path))
+}
+
 /// Whether a path of the host exists; links are followed. If nothing is there, this costs one system call.
 #[must_use]
 pub fn exists(host: &Host, path: &Path) -> bool {

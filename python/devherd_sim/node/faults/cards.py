@@ -170,6 +170,14 @@ def _node(node: SimulatedNode, at: str, _value: str) -> None:
     place.unlink()
 
 
+def _stale_link(node: SimulatedNode, at: str, value: str) -> None:
+    place = node.root / "dev" / at
+    if place.is_symlink() or place.exists():
+        raise UsageError(f"there is /dev/{at} already", "a stale link is one more", "name another")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(value)
+
+
 def _below_dev(node: SimulatedNode, _at: str) -> Path:
     return node.root / "dev"
 
@@ -298,4 +306,12 @@ FAULTS = {
     ),
     "remove": Fault(summary="a card leaves its slot, with all its functions", at=FUNCTION, inject=_pull_out),
     "node": Fault(summary="a device node is removed", at=NODE, inject=_node, scope=_below_dev),
+    "stale-link": Fault(
+        summary="udev leaves a link below /dev behind whose node is gone",
+        at="path of the link below /dev",
+        value="../card9",
+        value_help="what the link leads to",
+        inject=_stale_link,
+        scope=_below_dev,
+    ),
 }

@@ -2,31 +2,62 @@
 //!
 //! The monitoring resource has one device with the nodes of all cards. It has no health of its own, because its users
 //! want to see sick cards, too; only existing nodes are given. `/dev/dri/by-path` holds udev's links to the nodes of
-//! each card, by PCI address.
+//! each card, by PCI address. A link can outlive its node: that of the boot framebuffer, which had the card's address
+//! until the card's own driver was loaded. A container that is to get a link which leads nowhere cannot start.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::card::{CardNode, Facts};
 use super::{IntelGpuByPath, IntelGpuMonitoring, NAMESPACE, VENDOR};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, HostPath, NotExamined, Problem};
 use crate::health::sources::scan;
-use crate::host::Host;
 use crate::host::directory::Directory;
 
-/// The card, shared as `card0-0` … `card0-<shares-1>`, and its problems.
-pub(super) fn device(host: &Host, facts: &Facts, by_path: &ByPath, shares: u32) -> (Device, Vec<Problem>) {
-    let mut problems = Vec::new();
-    let whole = whole_card(host, facts, by_path, &mut problems);
-    (whole.shared_as((0..shares).map(|number| format!("{}-{number}", facts.card.name))), problems)
+/// What is said about a card.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// The card, shared as `card0-0` … `card0-<shares-1>`.
+    pub(super) device: Device,
+    pub(super) problems: Vec<Problem>,
+    /// The links that containers do not get.
+    pub(super) notice: Option<Problem>,
 }
 
-fn whole_card(host: &Host, facts: &Facts, by_path: &ByPath, problems: &mut Vec<Problem>) -> Device {
+pub(super) fn device(host: &Host, facts: &Facts, by_path: &ByPath, shares: u32) -> Said {
+    let mut problems = Vec::new();
+    let links = by_path.links(host, facts.card.address.as_deref(), &facts.nodes);
+    let whole = whole_card(host, facts, by_path, links.own, &mut problems);
+    Said {
+        device: whole.shared_as((0..shares).map(|number| format!("{}-{number}", facts.card.name))),
+        problems,
+        notice: stale(&links.stale).map(|error| Problem::new(VENDOR, DIRECTORY, error).of(&facts.card.name)),
+    }
+}
+
+fn stale(links: &[String]) -> Option<String> {
+    let named = links.join(", ");
+    let rest = "no node of the card, and no container gets";
+    match links.len() {
+        0 => None,
+        1 => Some(format!("the link {named} with the card's address leads to {rest} it: remove it")),
+        _ => Some(format!("the links {named} with the card's address lead to {rest} them: remove them")),
+    }
+}
+
+fn whole_card(
+    host: &Host,
+    facts: &Facts,
+    by_path: &ByPath,
+    links: Vec<HostPath>,
+    problems: &mut Vec<Problem>,
+) -> Device {
     let card = &facts.card;
     let mut device = Device {
         vendor: VENDOR.into(),
         card: card.key().to_owned(),
-        paths: by_path.links(card.address.as_deref()),
+        paths: links,
         numa_nodes: facts.function.numa_node.iter().map(|(node, _)| *node).collect(),
         ..Device::default()
     };
@@ -131,7 +162,17 @@ fn monitoring_device(resource: String, nodes: &[CardNode]) -> Device {
     }
 }
 
-const DIRECTORY: &str = "/dev/dri/by-path";
+/// The directory of udev's links.
+pub(super) const DIRECTORY: &str = "/dev/dri/by-path";
+
+/// The links of a card.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Links {
+    /// The links that containers get.
+    own: Vec<HostPath>,
+    /// Links that lead to no node of the card, each with its end: `pci-0000:00:02.0-card -> /dev/dri/card9`.
+    stale: Vec<String>,
+}
 
 /// The links of `/dev/dri/by-path` that containers get.
 #[derive(Debug)]
@@ -153,16 +194,29 @@ impl ByPath {
         self.choice == IntelGpuByPath::Single && self.names.is_some()
     }
 
-    /// The links of a card.
-    pub(super) fn links(&self, address: Option<&str>) -> Vec<HostPath> {
+    /// The links of a card with these nodes.
+    fn links(&self, host: &Host, address: Option<&str>, nodes: &[CardNode]) -> Links {
         match (self.choice, &self.names, address) {
-            (IntelGpuByPath::All, Some(_), _) => vec![HostPath::file(DIRECTORY)],
-            (IntelGpuByPath::Single, Some(names), Some(address)) => {
-                let prefix = format!("pci-{address}-");
-                let own = names.iter().filter(|name| name.starts_with(&prefix));
-                own.map(|name| HostPath::file(format!("{DIRECTORY}/{name}"))).collect()
-            }
-            _ => Vec::new(),
+            (IntelGpuByPath::All, Some(_), _) => Links { own: vec![HostPath::file(DIRECTORY)], ..Links::default() },
+            (IntelGpuByPath::Single, Some(names), Some(address)) => of_card(host, names, address, nodes),
+            _ => Links::default(),
+        }
+    }
+}
+
+/// Sorts the links with the card's address by whether they end at one of its nodes.
+fn of_card(host: &Host, names: &[String], address: &str, nodes: &[CardNode]) -> Links {
+    let end = |path: &str| resolve::end_of(host, Path::new(path));
+    let ends: Vec<_> = nodes.iter().map(|node| end(&path_of(node).path)).collect();
+    let prefix = format!("pci-{address}-");
+    let mut links = Links::default();
+    for name in names.iter().filter(|name| name.starts_with(&prefix)) {
+        let path = format!("{DIRECTORY}/{name}");
+        let end = end(&path);
+        if ends.contains(&end) {
+            links.own.push(HostPath::file(path));
+        } else {
+            links.stale.push(format!("{name} -> {}", end.display()));
         }
     }
 }
@@ -170,22 +224,70 @@ impl ByPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    links
 
-    fn linked(choice: IntelGpuByPath, names: Option<&[&str]>, address: Option<&str>) -> Vec<String> {
-        let names = names.map(|names| names.iter().map(|&name| name.to_owned()).collect());
-        ByPath { choice, names }.links(address).into_iter().map(|link| link.path).collect()
+    /// A host with these links in /dev/dri/by-path, and the nodes card0 and renderD128.
+    fn linked(links: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(&DIRECTORY[1..]);
+        std::fs::create_dir_all(&directory).unwrap();
+        for node in ["card0", "renderD128"] {
+            std::fs::write(root.path().join("dev/dri").join(node), "").unwrap();
+        }
+        for (name, target) in links {
+            symlink(target, directory.join(name)).unwrap();
+        }
+        let host = Host::new(root.path());
+        (root, host)
+    }
+
+    fn links(host: &Host, choice: IntelGpuByPath, address: Option<&str>) -> (Vec<String>, Vec<String>) {
+        let nodes = ["dri/card0", "dri/renderD128"].map(|name| CardNode { name: name.to_owned(), number: None });
+        let Links { own, stale } = ByPath::read(host, choice).links(host, address, &nodes);
+        (own.into_iter().map(|link| link.path).collect(), stale)
+    }
+
+    fn nothing() -> (Vec<String>, Vec<String>) {
+        (Vec::new(), Vec::new())
+    use std::os::unix::fs::symlink;
+
     }
 
     #[test]
     fn a_card_has_the_links_of_its_own_address() {
-        let names = ["pci-0000:00:02.0-card", "pci-0000:00:02.0-render", "pci-0000:00:02.01-card", "platform-gpu"];
+        let (_root, host) = linked(&[
+            ("pci-0000:00:02.0-card", "../card0"),
+            ("pci-0000:00:02.0-render", "/dev/dri/renderD128"),
+            ("pci-0000:00:02.01-card", "../card0"),
+            ("platform-gpu", "../card0"),
+        ]);
         let single = IntelGpuByPath::Single;
-        let own = ["/dev/dri/by-path/pci-0000:00:02.0-card", "/dev/dri/by-path/pci-0000:00:02.0-render"];
-        assert_eq!(linked(single, Some(&names), Some("0000:00:02.0")), own);
-        assert!(linked(single, Some(&names), Some("0000:03:00.0")).is_empty());
-        assert!(linked(single, Some(&names), None).is_empty());
-        assert!(linked(single, None, Some("0000:00:02.0")).is_empty());
-        assert_eq!(linked(IntelGpuByPath::All, Some(&names), None), ["/dev/dri/by-path"]);
-        assert!(linked(IntelGpuByPath::None, Some(&names), Some("0000:00:02.0")).is_empty());
+        let own = ["card", "render"].map(|kind| format!("/dev/dri/by-path/pci-0000:00:02.0-{kind}"));
+        assert_eq!(links(&host, single, Some("0000:00:02.0")), (own.to_vec(), Vec::new()));
+        assert_eq!(links(&host, single, Some("0000:03:00.0")), nothing());
+        assert_eq!(links(&host, single, None), nothing());
+        assert_eq!(links(&Host::new("/nowhere"), single, Some("0000:00:02.0")), nothing());
+        assert_eq!(links(&host, IntelGpuByPath::All, None), (vec!["/dev/dri/by-path".to_owned()], Vec::new()));
+        assert_eq!(links(&host, IntelGpuByPath::None, Some("0000:00:02.0")), nothing());
+    }
+
+    #[test]
+    fn a_link_that_ends_at_no_node_of_the_card_is_stale() {
+        let (_root, host) = linked(&[
+            ("pci-0000:00:02.0-card", "../card0"),
+            ("pci-0000:00:02.0-loop", "pci-0000:00:02.0-loop"),
+            ("pci-0000:00:02.0-other", "../card1"),
+            ("pci-0000:00:02.0-platform-simple-framebuffer.0-card", "../card9"),
+            ("pci-0000:00:02.0-twice", "pci-0000:00:02.0-card"),
+        ]);
+        std::fs::write(host.dev("dri/card1"), "").unwrap();
+        let found = links(&host, IntelGpuByPath::Single, Some("0000:00:02.0"));
+        let own = ["card", "twice"].map(|name| format!("/dev/dri/by-path/pci-0000:00:02.0-{name}"));
+        let stale = [
+            "pci-0000:00:02.0-loop -> /dev/dri/by-path/pci-0000:00:02.0-loop",
+            "pci-0000:00:02.0-other -> /dev/dri/card1",
+            "pci-0000:00:02.0-platform-simple-framebuffer.0-card -> /dev/dri/card9",
+        ];
+        assert_eq!(found, (own.to_vec(), stale.map(str::to_owned).to_vec()));
     }
 }

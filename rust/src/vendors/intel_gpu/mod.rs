@@ -27,7 +27,7 @@ use crate::edits::{Edits, Mount, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use advertise::{ByPath, Monitored};
+use advertise::{ByPath, Monitored, Said};
 use card::Facts;
 
 /// The value of `vendor` in JSON, metrics and problems.
@@ -66,6 +66,7 @@ impl Vendor for IntelGpu {
             found.devices.extend(seen.device.map(Arc::new));
             found.problems.extend(seen.problems);
             found.unseen.extend(seen.unseen);
+            found.notices.extend(seen.notice);
             watched.extend(seen.watched);
         }
         if !found.unseen.is_empty() {
@@ -96,12 +97,13 @@ struct Seen {
 
 fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: &ByPath) -> Seen {
     let key = card.key().to_owned();
+    notice: Option<Problem>,
     match Facts::read(host, card, options) {
         Ok(None) => Seen::default(),
         Ok(Some(facts)) => {
-            let (device, problems) = advertise::device(host, &facts, by_path, options.shared_devices);
+            let Said { device, problems, notice } = advertise::device(host, &facts, by_path, options.shared_devices);
             let watched = advertise::monitored(host, &facts, options.monitoring);
-            Seen { device: Some(device), problems, unseen: None, watched }
+            Seen { device: Some(device), problems, notice, unseen: None, watched }
         }
         Err(problem) => {
             let unseen = Some(NotExamined { vendor: VENDOR, card: Some(key), finding: None });

@@ -69,7 +69,7 @@ fn firmware(driver_root: &Host, directories: &[String], version: &str) -> Vec<St
         }
         let names = Directory::open(resolve::followed(driver_root, Path::new(&path))).and_then(|open| open.names());
         let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with("gsp"));
-        names.map(|name| format!("{path}/{name}")).collect::<Vec<_>>()
+        names.map(|name| format!("{path}/{name}")).filter(|path| is_there(driver_root, path)).collect::<Vec<_>>()
     };
     directories.iter().map(in_directory).find(|found| !found.is_empty()).unwrap_or_default()
 }

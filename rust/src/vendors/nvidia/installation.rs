@@ -134,14 +134,25 @@ impl Installation {
             self.problems.push(Problem::new(VENDOR, &options.driver_root, error));
         }
         let place = |path: String, role| below(&options.driver_root, &path).in_role(role);
+        let mut dangling = Vec::new();
         for folder in folders.iter() {
             let path = |name: &String| format!("{}/{name}", folder.path);
-            self.platform.paths.extend(folder.libraries.iter().map(|name| place(path(name), LIBRARY)));
+            let is_there = |path: &String| resolve::exists(&driver_root, Path::new(path));
+            let (there, not): (Vec<_>, Vec<_>) = folder.libraries.iter().map(path).partition(is_there);
+            self.platform.paths.extend(there.into_iter().map(|path| place(path, LIBRARY)));
+            dangling.extend(not);
             let link = |(name, target): &(String, String)| HostPath {
                 target: target.clone(),
                 ..place(path(name), LIBRARY_LINK)
             };
             self.platform.paths.extend(folder.links.iter().map(link));
+        }
+        if !dangling.is_empty() {
+            let error = format!(
+                "these links lead nowhere, and no container gets them: {}; install the driver's packages again",
+                dangling.join(", ")
+            );
+            self.problems.push(Problem::new(VENDOR, &options.driver_root, error));
         }
         let beside = folders.iter().map(|folder| folder.path.as_str()).filter(|path| !path.ends_with(VDPAU));
         let modules = driver_files::x_modules(driver_root, beside, &version);
