@@ -8,7 +8,7 @@ has vanished, and keeps its facts while its card cannot be examined; meanwhile i
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ class Entry:
     """Why the last scan did not examine it; None if it did."""
     gone_since: float | None = None
     """Monotonic second of the first scan that did not find it; None while it is found."""
+    found_since: float = field(default=0.0, compare=False)
+    """Monotonic second of the first scan that found it, since it was gone last."""
     left_out: str = ""
     """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
 
@@ -116,7 +118,7 @@ class Inventory:
         found = {}
         for device in scan.devices:
             key = device.key
-            entry = _entry_of(device, self.entries.get(key))
+            entry = _entry_of(device, self.entries.get(key), now)
             if entry is not None:
                 found[key] = entry
         unseen = {(part.vendor, part.card): part for part in scan.unseen}
@@ -158,14 +160,16 @@ def key_of(device: "spool_pb2.Device") -> DeviceKey:
     return device.vendor, device.card, device.id
 
 
-def _entry_of(device: "Device", before: Entry | None) -> Entry | None:
+def _entry_of(device: "Device", before: Entry | None, now: float) -> Entry | None:
     """The entry; None for a device without a resource name yet, which the scan reports as a problem."""
-    if before is not None and before.is_found and before.device == device:
+    is_known = before is not None and before.gone_since is None
+    since = min(before.found_since, now) if before is not None and is_known else now  # `now` is smaller after a boot
+    if before is not None and before.is_found and before.device == device and before.found_since == since:
         return before
     name = device.resource_name
     if name is None:
         name = before.resource_name if before else device.first_sight_resource_name
-    return Entry(device, name) if name else None
+    return Entry(device, name, found_since=since) if name else None
 
 
 def _with_left_out(entry: Entry, why: str) -> Entry:
@@ -226,14 +230,19 @@ class DevicesFile:
 
 def _part_of(entry: Entry) -> bytes:
     """An inventory with this device alone."""
-    return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.left_out))
+    return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.found_since, entry.left_out))
 
 
 @functools.lru_cache(maxsize=64)
-def _known(resource_name: str, gone_since: float | None, left_out: str) -> bytes:
+def _known(resource_name: str, gone_since: float | None, found_since: float, left_out: str) -> bytes:
     """The encoded fields of an entry besides its device's facts; usually the same for thousands of devices."""
     return spool.encoded(
-        devices_pb2.KnownDevice(resource_name=resource_name, gone_since_seconds=gone_since, left_out=left_out)
+        devices_pb2.KnownDevice(
+            resource_name=resource_name,
+            gone_since_seconds=gone_since,
+            found_since_seconds=found_since,
+            left_out=left_out,
+        )
     )
 
 
@@ -272,6 +281,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
         ),
         known.resource_name,
         gone_since=known.gone_since_seconds if known.HasField("gone_since_seconds") else None,
+        found_since=known.found_since_seconds,
         left_out=known.left_out,
     )
 

@@ -30,9 +30,9 @@ def sharing_of(device: "spool_pb2.Device") -> str:
     return amount(shares, "share") if shares else amount(replicas, "replica") if replicas else ""
 
 
-def place(pci_address: str, slot: str, serial: str) -> str:
-    """Where a device is: `0000:83:00.0, slot 7, serial 1565023018293`; unknown parts are left out."""
-    parts = (("", pci_address), ("slot ", slot), ("serial ", serial))
+def place(pci_address: str, slot: str, serial: str, port: str = "") -> str:
+    """Where a device is: `0000:83:00.0, slot 7, serial 1565023018293`, `USB port 1-2`; unknown parts are left out."""
+    parts = (("", pci_address), ("", port), ("slot ", slot), ("serial ", serial))
     return ", ".join(f"{word}{value}" for word, value in parts if value)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from devherd import spool
 from devherd._native import Device, Fact
-from devherd.health.lost import Host, LostDevices, LostFile, PresentFile, Vanished, forget_at_rest, present
+from devherd.health.lost import Host, LostDevices, LostFile, PresentFile, Vanished, forget_at_rest, present, renamed
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
 
@@ -18,7 +18,7 @@ GPU = {"pci_address": "0000:83:00.0", "pci_driver": "nvidia", "slot": "7", "seri
 PART = GPU | {"uuid": "MIG-1", "gpu_instance": "3", "compute_instance": "0"}
 
 
-def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, **facts):
+def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, found_since=0.0, **facts):
     """A device as it is known."""
     made = Device(
         vendor=vendor,
@@ -33,7 +33,7 @@ def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, **facts)
         facts={key: Fact("text", value, "") for key, value in facts.items()},
         distances={},
     )
-    return Entry(made, "a.b/c", gone_since=gone_since)
+    return Entry(made, "a.b/c", gone_since=gone_since, found_since=found_since)
 
 
 @dataclass
@@ -100,6 +100,141 @@ def test_a_device_is_back_at_another_place_too(back, text):
     node.scan(device("GPU-1", gone_since=1.0, **GPU))
     node.scan()
     assert node.scan(back) == [("GPU-1", f"is back after 15 min{text}", True)]
+
+
+CARD = {"pci_address": "0000:01:00.0", "pci_driver": "i915"}
+STICK = {"path": "/dev/bus/usb/001/002", "usb_id": "1a6e:089a", "usb_port": "1-1"}
+PORT = {"path": "/dev/ttyUSB0", "usb_port": "1-2", "usb_interface": "1-2:1.0"}
+RENAMED = {
+    "an Intel GPU that is bound again": (
+        device("card0-0", "intel-gpu", "0000:01:00.0", gone_since=1.0, **CARD),
+        device("card5-0", "intel-gpu", "0000:01:00.0", found_since=1.0, **CARD),
+        "was at 0000:01:00.0",
+    ),
+    "an RDMA device that udev renames": (
+        device("mlx5_0", "rdma", "0000:01:00.0", gone_since=1.0, **CARD),
+        device("rocep1s0f1", "rdma", "0000:01:00.0", found_since=1.0, **CARD),
+        "was at 0000:01:00.0",
+    ),
+    "a USB stick in the same port": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK),
+        device("two", "generic", "a.b/c group 0", found_since=9.0, **STICK | {"path": "/dev/bus/usb/001/003"}),
+        "was at USB port 1-1",
+    ),
+    "a Coral that has loaded its firmware": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **STICK | {"usb_id": "18d1:9302"}),
+        "was at USB port 1-1",
+    ),
+    "two sticks that are one device, in another order": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK | {"usb_port": "1-1,1-2"}),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **STICK | {"usb_port": "1-2,1-1"}),
+        "was at USB port 1-1, 1-2",
+    ),
+    "a serial adapter": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **PORT),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **PORT | {"path": "/dev/ttyUSB1"}),
+        "was at USB interface 1-2:1.0",
+    ),
+    "an accelerator whose node is given by its path": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, pci_function="0000:05:00.0"),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, pci_function="0000:05:00.0"),
+        "was at PCI function 0000:05:00.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RENAMED)
+def test_what_has_another_name_at_its_place_is_not_lost(case):
+    """Defect: it was missed until somebody ran `devherd forget`, once for each time that it was plugged in."""
+    gone, there, _ = RENAMED[case]
+    node = Node(vendors=("intel-gpu", "rdma", "generic"))
+    node.scan(gone, there)
+    assert node.names == []
+    assert list(renamed([gone, there])) == [gone.key]
+
+
+@pytest.mark.parametrize("case", RENAMED)
+def test_what_was_lost_is_back_under_another_name(case):
+    """Later, also after a boot, when nothing is known of it but what the state directory has."""
+    gone, there, where = RENAMED[case]
+    node = Node(vendors=("intel-gpu", "rdma", "generic"))
+    node.scan(gone)
+    assert node.scan() == [(gone.device.id, f"is missing: {where}", False)]
+    node = Node(LostDevices(node.lost.message()), vendors=("intel-gpu", "rdma", "generic"))
+    [(_, text, is_over)] = node.scan(there)
+    assert (text.startswith("is back after 15 min as "), is_over, node.names) == (True, True, [])
+
+
+NOT_RENAMED = {
+    "another card in its slot, by its serial number": (
+        device("card0-0", "intel-gpu", "0000:01:00.0", gone_since=1.0, **CARD, serial="1"),
+        device("card5-0", "intel-gpu", "0000:01:00.0", found_since=1.0, **CARD, serial="2"),
+    ),
+    "another GPU in its slot, by its UUID": (
+        device("GPU-1", gone_since=1.0, **GPU | {"serial": ""}),
+        device("GPU-2", found_since=1.0, **GPU | {"serial": "", "uuid": "GPU-2"}),
+    ),
+    "another maker's device at its address": (
+        device("card0-0", "intel-gpu", "0000:01:00.0", gone_since=1.0, **CARD),
+        device("GPU-2", "nvidia", "0000:01:00.0", found_since=1.0, **CARD),
+    ),
+    "a camera's other node, which was there before": (
+        device("one", "generic", "a.b/c group 0", gone_since=9.0, **PORT | {"path": "/dev/video0"}),
+        device("two", "generic", "a.b/c group 0", **PORT | {"path": "/dev/video1"}),
+    ),
+    "the adapter's other interface": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **PORT),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **PORT | {"usb_interface": "1-2:1.1"}),
+    ),
+    "a stick in another port": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **STICK | {"usb_port": "1-4"}),
+    ),
+    "another stick with another serial number": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK, serial="1"),
+        device("two", "generic", "a.b/c group 0", found_since=1.0, **STICK, serial="2"),
+    ),
+    "what another resource has of the same port": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK),
+        device("two", "generic", "d.e/f group 0", found_since=1.0, **STICK),
+    ),
+    "a device without a place": (
+        device("one", "generic", "a.b/c group 0", gone_since=1.0),
+        device("two", "generic", "a.b/c group 0", found_since=1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_RENAMED)
+def test_what_is_another_device_is_not_taken_for_the_lost_one(case):
+    """What is lost is not forgotten because something else has come."""
+    gone, there = NOT_RENAMED[case]
+    node = Node(vendors=("intel-gpu", "nvidia", "generic"))
+    node.scan(gone, there)
+    assert node.names == [gone.device.id]
+    assert renamed([gone, there]) == {}
+    node.scan(there)
+    node.scan(there)
+    assert node.names == [gone.device.id]
+
+
+def test_a_subfunction_is_a_part_of_its_card():
+    """It has the card's PCI address, and is no other name of the card."""
+    card = device("mlx5_0", "rdma", "0000:01:00.0", found_since=5.0, **CARD)
+    part = device("mlx5_2", "rdma", "0000:01:00.0", gone_since=1.0, **CARD, subfunction="mlx5_core.sf.2")
+    assert renamed([card, part]) == {}
+    node = Node(vendors=("rdma",))
+    assert (node.scan(card, part), node.names) == ([], [])
+    assert [one.device for one in present([(card, "a"), (replace(part, gone_since=None), "a")], ())] == ["mlx5_0"]
+
+
+def test_a_board_that_changes_its_slot_between_two_scans_is_not_lost():
+    """Defect: the same board at the new place counted as another one that had been there all the time."""
+    there = device("b", "amd", "0000:84:00.0", found_since=1.0, serial="S1", pci_address="0000:84:00.0")
+    node = Node()
+    node.scan(device("a", "amd", gone_since=1.0, serial="S1", pci_address="0000:83:00.0"), there)
+    assert node.names == []
 
 
 def test_the_other_gpu_of_a_board_is_not_taken_for_the_lost_one():

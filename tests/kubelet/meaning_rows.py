@@ -42,6 +42,7 @@ PLAYED_ELSEWHERE = {
     ("path", "node-missing"): "a scan may see it first: tests/vendors/test_generic_paths.py",
     ("ledger", "held-elsewhere"): "it takes a pod, a process and two looks: test_real_ledger.py",
     ("ledger", "left-over-process"): "likewise",
+    ("inventory", "renamed"): "the device is offered under another name then: tests/scanner/test_renamed_devices.py",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""

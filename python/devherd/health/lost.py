@@ -1,5 +1,8 @@
 """Lost devices: offered devices that have vanished. They are kept until they are back or an operator forgets them.
 
+The kernel counts some names anew: `card1` comes back as `card2`, a USB stick under the next number. Such a device is
+found by what stays: its UUID, its serial number, the address of its PCI function, its USB port.
+
 A device is not lost if the configuration dropped it, if it was cordoned before, if its card is present but divided
 differently (MIG devices, partitions, virtual functions), or if another driver has its PCI function, as for a virtual
 machine. `LostDevices` is a pure state machine; `LostFile` keeps it in `<run-dir>/lost.pb` and, across boots, in the
@@ -9,25 +12,30 @@ state directory.
 import contextlib
 import logging
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from devherd import spool
-from devherd._native import vendors
+from devherd._native import Finding, vendors
 from devherd.inventory import DeviceKey, Entry
 from devherd.log import Once
 from devherd.proto import health_pb2
-from devherd.reasons.registry import CORDONED, GONE, OPERATOR
+from devherd.reasons.registry import CORDONED, GONE, INVENTORY, OPERATOR, RENAMED
 from devherd.text import duration, place
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index")
+_PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index", "subfunction")
 """Facts that say which part of its card a device is."""
 _WHOLES = ("physfn", "physical_function")
 """Facts of a virtual function: the PCI address of its physical function."""
+_PORTS = {"usb_interface": "USB interface", "usb_port": "USB port", "pci_function": "PCI function"}
+"""Facts of a generic device that tell where it is plugged in, in words; the first that it has is the most exact one."""
+_GENERIC = "generic"
+_USB_NODE = re.compile(r"/dev/bus/usb/0*(\d+)/0*(\d+)")
 _ROWS = {row.name: row for row in vendors()}
 
 DriverAt = Callable[[str], str | None]
@@ -85,6 +93,7 @@ class _Found:
         self.addresses: set[tuple[str, str]] = set()
         self.by_uuid: dict[tuple[str, str], tuple[Entry, Mapping[str, str]]] = {}
         self.by_serial: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
+        self.by_place: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries:
             vendor, card, _ = entry.key
             attribute = entry.device.attribute
@@ -94,10 +103,91 @@ class _Found:
                 self.by_uuid[vendor, uuid] = entry, entry.device.attributes
             if serial := attribute("serial"):
                 self.by_serial.setdefault((vendor, serial), []).append((entry, entry.device.attributes))
+            if (place := _place_of(entry)) is not None:
+                self.by_place.setdefault(place, []).append((entry, entry.device.attributes))
 
     def with_serial(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices with this one's serial number."""
         return self.by_serial.get((device.vendor, device.serial), [])
+
+    def at_place_of(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
+        """The devices at this one's place."""
+        return self.by_place.get((device.card, device.port) if device.port else (device.vendor, device.pci_address), [])
+
+    def there_before(self, device: health_pb2.LostDevice, gone_since: float) -> list[str]:
+        """The ids of the devices with this one's serial number, or at its place, that were found before it was gone."""
+        alike = [*self.with_serial(device), *self.at_place_of(device)]
+        return sorted({entry.device.id for entry, _ in alike if entry.found_since < gone_since})
+
+    def instead_of(self, device: health_pb2.LostDevice) -> list[Entry]:
+        """The devices with this one's UUID, or that came to its place; none with another UUID or serial number."""
+        if (device.vendor, device.uuid) in self.by_uuid:
+            return [self.by_uuid[device.vendor, device.uuid][0]]
+        if device.part:
+            return []
+        identity = ("uuid", device.uuid), ("serial", device.serial)
+        return [
+            entry
+            for entry, facts in self.at_place_of(device)
+            if entry.device.id not in device.others
+            and all(facts.get(name, known) == known for name, known in identity if known)
+        ]
+
+
+def _place_of(entry: Entry) -> tuple[str, str] | None:
+    """What tells where a device is: of a generic one its group and port, of a whole PCI function vendor and address."""
+    facts = entry.device.attributes
+    if port := _port_of(entry):
+        return entry.device.card, port
+    return (entry.vendor, facts["pci_address"]) if _is_whole(entry) else None
+
+
+def _port_of(entry: Entry) -> str:
+    """The port of a generic device, in words; empty for a device without one."""
+    if entry.vendor != _GENERIC:
+        return ""
+    facts = entry.device.attributes
+    ports = ((word, facts[name].split(",")) for name, word in _PORTS.items() if name in facts)
+    return next((f"{word} {', '.join(sorted(values))}" for word, values in ports), "")
+
+
+def renamed(entries: Iterable[Entry]) -> dict[DeviceKey, list[Entry]]:
+    """The devices that are gone and present under other names, each with those; several where it is not clear which."""
+    entries = list(entries)
+    gone = [entry for entry in entries if entry.gone_since is not None]
+    if not gone:
+        return {}
+    found = _Found(entry for entry in entries if entry.is_found)
+    present = {entry.key: found.instead_of(_vanished(entry, entry.resource_name, found)) for entry in gone}
+    return {key: there for key, there in present.items() if there}
+
+
+def renaming(gone: Entry, there: Sequence[Entry]) -> Finding:
+    """The finding against a device that is present under other names, for people who have a pod that holds it."""
+    names = " or ".join(map(_name_of, there))
+    before, now = (_nodes_of(entries) for entries in ([gone], there))
+    if before and before <= now:
+        effect = "its containers go on with the same nodes, and another pod may be given the device, too"
+    else:
+        effect = "its containers cannot start again with the old node"
+    detail = f"now {names}: delete the pod that holds it; {effect}"
+    return Finding(source=INVENTORY, reason=RENAMED, detail=detail, value=names)
+
+
+def _name_of(entry: Entry) -> str:
+    """What people call it: the id; of USB devices bus and number, of other generic devices the path."""
+    if entry.vendor != _GENERIC:
+        return entry.device.id
+    paths = [path.path for path in entry.device.paths]
+    numbers = [_USB_NODE.fullmatch(path) for path in paths]
+    named = (
+        f"bus {number[1]} number {number[2]}" if number else path for path, number in zip(paths, numbers, strict=True)
+    )
+    return ", ".join(named)
+
+
+def _nodes_of(entries: Iterable[Entry]) -> set[tuple[str, tuple[int, int] | None]]:
+    return {(path.path, path.number) for entry in entries for path in entry.device.paths if path.is_node}
 
 
 class LostDevices:
@@ -191,7 +281,7 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
     for device in found:
         boards.setdefault(device.serial, []).append(device.device)
     for device in found:
-        device.same_serial.extend(sorted(set(boards[device.serial] if device.serial else ()) - {device.device}))
+        device.others.extend(sorted(set(boards[device.serial] if device.serial else ()) - {device.device}))
     return sorted(found, key=key_of)
 
 
@@ -208,7 +298,7 @@ def key_of(device: health_pb2.LostDevice) -> DeviceKey:
 
 def described(device: health_pb2.LostDevice) -> str:
     """Where it was and who held it last: `was at 0000:83:00.0, slot 7, serial 15650230; last held by default/x`."""
-    where = place(device.pci_address, device.slot, device.serial) or "an unknown place"
+    where = place(device.pci_address, device.slot, device.serial, device.port) or "an unknown place"
     held = f"; last held by {', '.join(device.pods)}" if device.pods else ""
     found = sorted({one.reason for one in device.findings})
     before = f"; found before: {', '.join(found)}" if found else ""
@@ -233,15 +323,23 @@ def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice
         part=_part_of(facts),
         part_of=_whole_of(facts),
         is_of_pci="pci_address" in facts,
+        port=_port_of(entry),
     )
 
 
 def _lost_device(one: Vanished, found: _Found) -> health_pb2.LostDevice:
-    lost = _described_device(one.entry, one.resource_name)
+    lost = _vanished(one.entry, one.resource_name, found)
     lost.since_timestamp_seconds, lost.is_listed = one.since, True
-    lost.same_serial.extend(sorted(entry.device.id for entry, _ in found.with_serial(lost)))
     _update(lost, one)
     return lost
+
+
+def _vanished(gone: Entry, resource_name: str, found: _Found) -> health_pb2.LostDevice:
+    """The description of a device that is gone, with the others that are no replacement for it."""
+    described = _described_device(gone, resource_name)
+    if gone.gone_since is not None:
+        described.others.extend(found.there_before(described, gone.gone_since))
+    return described
 
 
 def _update(lost: health_pb2.LostDevice, one: Vanished) -> None:
@@ -249,7 +347,7 @@ def _update(lost: health_pb2.LostDevice, one: Vanished) -> None:
     if one.pods and list(lost.pods) != list(one.pods):
         del lost.pods[:]
         lost.pods.extend(one.pods)
-    findings = [held for held in one.findings if held.reason != GONE and not held.is_over]
+    findings = [held for held in one.findings if held.reason not in {GONE, RENAMED} and not held.is_over]
     before = {(held.source, held.reason, held.file, held.value, held.count) for held in lost.findings}
     if findings and {(held.source, held.reason, held.file, held.value, held.count) for held in findings} != before:
         del lost.findings[:]
@@ -290,21 +388,21 @@ def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> 
 
 
 def _found(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> Entry | None:
-    """The present entry of a lost device, found by its key, UUID or serial number; None if it is still lost."""
+    """The present entry of a lost device, found by its key, UUID, place or serial number; None if it is still lost."""
     own = host.entries.get(key)
     if own is not None and own.gone_since is None:
         return own
-    if (lost.vendor, lost.uuid) in host.found.by_uuid:
-        return host.found.by_uuid[lost.vendor, lost.uuid][0]
+    if there := host.found.instead_of(lost):
+        return there[0]
     for entry, facts in host.found.with_serial(lost):
-        if entry.device.id not in lost.same_serial and _part_of(facts) == lost.part:
+        if entry.device.id not in lost.others and _part_of(facts) == lost.part:
             return entry
     return None
 
 
 def _what_differs(lost: health_pb2.LostDevice, entry: Entry) -> str:
     facts = entry.device.attributes
-    named = f" as {entry.device.id}" if entry.device.id != lost.device else ""
+    named = f" as {_name_of(entry)}" if entry.device.id != lost.device else ""
     address = facts.get("pci_address", "")
     at = f" at {address}" if address and address != lost.pci_address else ""
     serial = facts.get("serial", "")

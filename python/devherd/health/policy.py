@@ -361,7 +361,7 @@ class Policy:
         """
         for key in self._held.keys() - known:
             held = self._held[key]
-            if any(one.finding.reason == registry.GONE for one in held.values()):
+            if any(one.finding.reason in {registry.GONE, registry.RENAMED} for one in held.values()):
                 self._state(key, Statement(Evidence.READDED), now.monotonic, now)
             self._held[key] = {place: one for place, one in held.items() if one.counts and one.meaning.is_event}
         self._held = {key: held for key, held in self._held.items() if held}

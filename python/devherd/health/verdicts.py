@@ -21,7 +21,7 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import CORDON, MEANINGS, NVML, Action, meaning_of, uncordon
+from devherd.reasons.registry import CORDON, MEANINGS, NVML, RENAMED, Action, meaning_of, uncordon
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
@@ -46,6 +46,8 @@ def way_back(held: Held, recover_after: int) -> str:
     meaning, hold = held.meaning, held.hold
     if held.finding.source == CORDON:
         return uncordon()
+    if held.finding.reason == RENAMED:
+        return "deleting the pod that holds it; a name that no pod holds is forgotten after `health.forget_after`"
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if not meaning.is_event:
         looks = "1 good poll" if recover_after == 1 else f"{recover_after} good polls in a row"

@@ -20,7 +20,7 @@ def named(devices: Iterable[health_pb2.LostDevice], text: str) -> list[health_pb
 def line(device: health_pb2.LostDevice) -> str:
     """The device in one line: since when it is missing, its place, its last holder, its last findings."""
     since = duration(max(0.0, time.time() - device.since_timestamp_seconds))
-    where = place(device.pci_address, device.slot, device.serial)
+    where = place(device.pci_address, device.slot, device.serial, device.port)
     was = f", was at {where}" if where else ""
     held = f", last held by {', '.join(device.pods)}" if device.pods else ""
     found = ", ".join(sorted({finding.reason for finding in device.findings}))
@@ -35,7 +35,8 @@ def explanation(device: Json) -> Iterator[str]:
     yield f"{device['resource']} {device['device']} is lost: no scan has found it since {since}, {away} ago"
     if device["model"]:
         yield f"  model:       {device['model']}"
-    yield f"  was at:      {place(*(device[name] or '' for name in ('pci_address', 'slot', 'serial'))) or 'unknown'}"
+    where = place(*(device[name] or "" for name in ("pci_address", "slot", "serial", "port")))
+    yield f"  was at:      {where or 'unknown'}"
     yield f"  last held by: {', '.join(device['last_held_by']) or 'no pod, as far as is known'}"
     listed = "yes, Unhealthy" if device["is_listed"] else "not any more"
     yield f"  kubelet's list: {listed}"
@@ -60,6 +61,7 @@ def _json(device: health_pb2.LostDevice) -> Json:
         "pci_address": device.pci_address or None,
         "slot": device.slot or None,
         "serial": device.serial or None,
+        "port": device.port or None,
         "model": device.model or None,
         "last_held_by": list(device.pods),
         "is_listed": device.is_listed,

@@ -103,12 +103,15 @@ class KnownDevice(_message.Message):
     RESOURCE_NAME_FIELD_NUMBER: _builtins.int
     GONE_SINCE_SECONDS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    FOUND_SINCE_SECONDS_FIELD_NUMBER: _builtins.int
     resource_name: _builtins.str
     """the vendor's name for its resource; the last known one while unreadable"""
     gone_since_seconds: _builtins.float
     """CLOCK_MONOTONIC; absent while present"""
     left_out: _builtins.str
     """why its vendor does not offer it; empty for most"""
+    found_since_seconds: _builtins.float
+    """CLOCK_MONOTONIC: the first scan that found it, since it was gone last"""
     @_builtins.property
     def device(self) -> Global___Device: ...
     def __init__(
@@ -118,10 +121,11 @@ class KnownDevice(_message.Message):
         resource_name: _builtins.str = ...,
         gone_since_seconds: _builtins.float | None = ...,
         left_out: _builtins.str = ...,
+        found_since_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gone_since_seconds", b"_gone_since_seconds", "device", b"device", "gone_since_seconds", b"gone_since_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gone_since_seconds", b"_gone_since_seconds", "device", b"device", "gone_since_seconds", b"gone_since_seconds", "left_out", b"left_out", "resource_name", b"resource_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gone_since_seconds", b"_gone_since_seconds", "device", b"device", "found_since_seconds", b"found_since_seconds", "gone_since_seconds", b"gone_since_seconds", "left_out", b"left_out", "resource_name", b"resource_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gone_since_seconds: _TypeAlias = _typing.Literal["gone_since_seconds"]  # noqa: Y015
     _WhichOneofArgType__gone_since_seconds: _TypeAlias = _typing.Literal["_gone_since_seconds", b"_gone_since_seconds"]  # noqa: Y015

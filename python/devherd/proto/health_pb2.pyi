@@ -898,8 +898,9 @@ class LostDevice(_message.Message):
     DRIVER_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     PART_OF_FIELD_NUMBER: _builtins.int
-    SAME_SERIAL_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     IS_OF_PCI_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     card: _builtins.str
     """as of Device"""
@@ -924,6 +925,8 @@ class LostDevice(_message.Message):
     part_of: _builtins.str
     """for a part of a card: the PCI address of the physical function"""
     is_of_pci: _builtins.bool
+    port: _builtins.str
+    """of a generic device: the USB port, interface or PCI function of its nodes, in words"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]:
         """what was held against it last, without that it is gone"""
@@ -933,8 +936,8 @@ class LostDevice(_message.Message):
         """namespace/name of those that held it last, as far as is known"""
 
     @_builtins.property
-    def same_serial(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """ids of devices that were there with the same serial number: of the same board"""
+    def others(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids of devices that were there with it, with the same serial number or at the same place"""
 
     def __init__(
         self,
@@ -955,12 +958,13 @@ class LostDevice(_message.Message):
         driver: _builtins.str = ...,
         part: _builtins.str = ...,
         part_of: _builtins.str = ...,
-        same_serial: _abc.Iterable[_builtins.str] | None = ...,
+        others: _abc.Iterable[_builtins.str] | None = ...,
         is_of_pci: _builtins.bool = ...,
+        port: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "driver", b"driver", "findings", b"findings", "is_listed", b"is_listed", "is_of_pci", b"is_of_pci", "model", b"model", "part", b"part", "part_of", b"part_of", "pci_address", b"pci_address", "pods", b"pods", "resource_name", b"resource_name", "same_serial", b"same_serial", "serial", b"serial", "since_timestamp_seconds", b"since_timestamp_seconds", "slot", b"slot", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "driver", b"driver", "findings", b"findings", "is_listed", b"is_listed", "is_of_pci", b"is_of_pci", "model", b"model", "others", b"others", "part", b"part", "part_of", b"part_of", "pci_address", b"pci_address", "pods", b"pods", "port", b"port", "resource_name", b"resource_name", "serial", b"serial", "since_timestamp_seconds", b"since_timestamp_seconds", "slot", b"slot", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,7 @@ def temporary_directory(findings: Path) -> Path:
 
 
 GONE = "gone"
+RENAMED = "renamed"
 DRIVER_UNBOUND = "driver-unbound"
 CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"

@@ -13,7 +13,7 @@ from devherd.counters import Counters
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, NOTHING, Memory, Now, Remembered, Seen
-from devherd.health.lost import LostDevices
+from devherd.health.lost import LostDevices, renamed, renaming
 from devherd.health.policy import Earlier, Policy, Rules
 from devherd.inventory import DeviceKey, Entry, Inventory, not_examined
 from devherd.offers.config_warnings import left_out
@@ -224,9 +224,10 @@ class Observer:
         """Collect the devices that every poll needs; valid until the inventory changes."""
         entries = self.inventory.entries.values()
         self._noted_by_the_scan = [
-            (entry, entry.findings if entry.gone_since is None else [_GONE])
+            (entry, entry.findings if entry.gone_since is None else [_why_gone(entry, elsewhere.get(entry.key, ()))])
             for entry in entries
             if not entry.is_found or entry.findings
+        elsewhere = renamed(entries) if self.inventory.has_gone else {}
         ]
         self._has_network_card = any(entry.gone_since is None and host.is_network_card(entry) for entry in entries)
 
@@ -463,3 +464,7 @@ _GONE = Finding(
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
     return {vendor for vendor in before.keys() | after.keys() if before.get(vendor) != after.get(vendor)}
+def _why_gone(gone: Entry, there: Sequence[Entry]) -> Finding:
+    return renaming(gone, there) if there else _GONE
+
+

@@ -6,7 +6,7 @@ and the kernel. Devices and drivers get the kernel's uevents; attributes get non
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from devherd.config.resolved import NVML_ANSWER
@@ -129,9 +129,7 @@ class SimulatedNode:
         with self.uevents.of_changes():
             for _ in rebuild.leave() if rebuild else ():
                 look()
-            for path in sorted(old.keys() - new.keys(), key=_ways_in_first):
-                remove(self.root / path, self.root)
-            self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
+            self._exchange(old, new)
             for _ in rebuild.come() if rebuild else ():
                 look()
 
@@ -139,6 +137,16 @@ class SimulatedNode:
         """The rebuild of KFD's topology; None if KFD is missing before or after, or its GPUs are the same."""
         (old, _), (new, sockets) = amd_gpus(before), amd_gpus(after)
         return KfdRebuild(self.root, old, new, sockets) if old and new and old != new else None
+
+    def exchange(self, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> None:
+        """Replace entries, given by path, by others, and send the uevents of the changes."""
+        with self.uevents.of_changes():
+            self._exchange(old, new)
+
+    def _exchange(self, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> None:
+        for path in sorted(old.keys() - new.keys(), key=_ways_in_first):
+            remove(self.root / path, self.root)
+        self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
 
     def _put_in_order(self, made: list[Entry]) -> None:
         """Write the entries by which a device is found last, so that a scan finds no incomplete device."""

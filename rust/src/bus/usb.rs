@@ -1,8 +1,10 @@
 //! USB devices: <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-usb>, /sys/bus/usb/devices.
 
+use std::path::Path;
+
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
-use crate::host::directory::Directory;
+use crate::host::directory::{Directory, is_numbered};
 
 /// A device on the bus; interfaces are not devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,37 @@ impl UsbDevice {
     #[must_use]
     pub fn node(&self) -> String {
         format!("/dev/bus/usb/{:03}/{:03}", self.bus, self.number)
+    }
+}
+
+/// Where a USB device is plugged in. A device that is plugged into the same port again has another number, and its nodes
+/// may have other names, but the port is the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Topology path, for example `1-2.4`.
+    pub name: String,
+    /// The interface of the device, if the path leads to one: `1-2.4:1.0`.
+    pub interface: Option<String>,
+}
+
+impl Port {
+    /// The port of the USB device that a path below /sys/devices leads to or through; the last one if there are several.
+    ///
+    /// Names: `usb_alloc_dev` and `usb_set_configuration` in drivers/usb/core of Linux.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let names: Vec<&str> = path.iter().filter_map(|name| name.to_str()).collect();
+        let root_hub = names.iter().rposition(|name| is_numbered(name, "usb"))?;
+        let mut rest = names.get(root_hub + 1..)?.iter();
+        let mut start = names[root_hub].replace("usb", "") + "-";
+        let mut port = None;
+        let mut next = rest.next();
+        while let Some(name) = next.filter(|name| is_numbered(name, &start)) {
+            (port, start, next) = (Some(*name), format!("{name}."), rest.next());
+        }
+        let port = port?;
+        let interface = next.filter(|name| name.strip_prefix(port).is_some_and(|rest| rest.starts_with(':')));
+        Some(Self { name: port.to_owned(), interface: interface.map(|&name| name.to_owned()) })
     }
 }
 
@@ -158,6 +191,21 @@ mod tests {
         assert_eq!(names(&bus), ["1-4"]);
         let blamed: Vec<_> = bus.errors.iter().map(|error| error.path.strip_prefix(&devices).unwrap()).collect();
         assert_eq!(blamed, ["1-1/busnum", "1-2/devnum", "1-3/idVendor", "1-4/serial"].map(Path::new));
+    }
+
+    #[test]
+    fn a_path_tells_the_port_and_the_interface_below_it() {
+        let of = |path: &str| Port::of(&Path::new("/sys/devices/pci0000:00/0000:00:14.0").join(path));
+        let port = |name: &str, interface: Option<&str>| {
+            Some(Port { name: name.to_owned(), interface: interface.map(str::to_owned) })
+        };
+        assert_eq!(of("usb1/1-2"), port("1-2", None));
+        assert_eq!(of("usb1/1-2/1-2.4"), port("1-2.4", None));
+        assert_eq!(of("usb1/1-2/1-2.4/1-2.4:1.1/ttyUSB0/tty/ttyUSB0"), port("1-2.4", Some("1-2.4:1.1")));
+        assert_eq!(of("usb10/10-3/10-3:1.0/i2c-5/5-0050"), port("10-3", Some("10-3:1.0")));
+        for none in ["", "usb1", "usb1/1-0:1.0", "usb1/usb1-port2", "i2c-1/1-0050", "usb2/1-1", "usbmisc/hiddev0"] {
+            assert_eq!(of(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -134,7 +134,10 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere("none"),
         pace: Pace::Elsewhere,
         document: "README.md",
-        meanings: &[Meaning::unhealthy("gone", "scans no longer find the device").undamped()],
+        meanings: &[
+            Meaning::unhealthy("gone", "scans no longer find the device").undamped(),
+            Meaning::unhealthy("renamed", "scans find the device under another name, at its place or by its UUID").undamped(),
+        ],
     },
     About {
         name: "cdi",

@@ -224,7 +224,7 @@ vendors! {
         name: intel_gpu::VENDOR,
         title: "Intel GPUs",
         found_in: "/sys/class/drm",
-        facts: &["card", "driver", "physfn", "sriov_numvfs"],
+        facts: &["card", "driver", "physfn", "sriov_elsewhere", "sriov_numvfs"],
         hardware: &[Hardware {
             maker: 0x8086,
             devices: ANY,
@@ -261,7 +261,7 @@ vendors! {
         found_in: "/sys/class/infiniband",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
-            "pf_name", "vf_index", "pkey", "sriov_numvfs",
+            "pf_name", "vf_index", "pkey", "sriov_elsewhere", "sriov_numvfs", "subfunction",
         ],
         model: &["hca_type"],
         hardware: &[Hardware {
@@ -279,7 +279,7 @@ vendors! {
         title: "Generic devices",
         found_in: "`generic` of the configuration",
         is_pci: false,
-        facts: &["group", "path", "serial", "usb_id"],
+        facts: &["group", "path", "pci_function", "serial", "usb_id", "usb_interface", "usb_port"],
         model: &["usb_id"],
         ..BLANK
     };

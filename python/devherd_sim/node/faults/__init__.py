@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from devherd.errors import UsageError
 from devherd_sim.node.entry import Directory, Entry
-from devherd_sim.node.faults import cards, services, spoken
+from devherd_sim.node.faults import cards, names, services, spoken
 from devherd_sim.node.faults.fault import Fault, whole_node
 from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
 from devherd_sim.node.tree import parse, read_tree, remove, render
 
-FAULTS: Mapping[str, Fault] = MappingProxyType(spoken.FAULTS | cards.FAULTS | services.FAULTS)
+FAULTS: Mapping[str, Fault] = MappingProxyType(spoken.FAULTS | cards.FAULTS | names.FAULTS | services.FAULTS)
 
 
 def inject(node: SimulatedNode, name: str, at: str, value: str = "") -> None:

@@ -19,6 +19,8 @@ pub struct KnownDevice {
     pub gone_since_seconds: ::core::option::Option<f64>,
     #[prost(string, tag = "4")]
     pub left_out: ::prost::alloc::string::String,
+    #[prost(double, tag = "5")]
+    pub found_since_seconds: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Device {

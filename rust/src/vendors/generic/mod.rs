@@ -28,6 +28,11 @@ use crate::order::natural;
 /// The value of `vendor` in JSON, metrics and problems.
 pub(super) const VENDOR: &str = "generic";
 
+/// Facts that tell where a device is plugged in: names that stay when the kernel counts its nodes anew.
+const USB_PORT: &str = "usb_port";
+const USB_INTERFACE: &str = "usb_interface";
+const PCI_FUNCTION: &str = "pci_function";
+
 /// The devices that the section `generic` of the config requests.
 #[derive(Debug)]
 pub struct Generic {

@@ -7,11 +7,14 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::{GenericKind, GenericPath};
-use super::{Group, Seen, VENDOR, place};
+use super::{Group, PCI_FUNCTION, Seen, USB_INTERFACE, USB_PORT, VENDOR, place};
 use crate::bus::numa::NumaNode;
+use crate::bus::pci;
+use crate::bus::usb::Port;
 use crate::device::{Device, HostPath, Problem};
 use crate::host::Host;
 use crate::host::attribute::Cause;
+use crate::host::directory;
 use crate::host::resolve::followed;
 use crate::vendors::generic::glob;
 
@@ -27,6 +30,9 @@ struct Match {
     /// Whether the path must be a device node, and not a file, directory or socket.
     is_node: bool,
     near: Option<NumaNode>,
+    plugged: Vec<(&'static str, String)>,
+    /// The directory of its device in sysfs, without the host root; empty if it has none.
+    behind: String,
 }
 
 /// Adds the devices of a group.
@@ -97,8 +103,12 @@ fn examine(host: &Host, kind: GenericKind, found: glob::Match, seen: &mut Seen) 
         let error = "is not a device node; `type: Mount` is for files, directories and sockets";
         seen.problems.push(Problem::new(VENDOR, &path, error));
     }
-    let near = found.ok().and_then(|found| near(host, &found, seen));
-    Match { path, is_node: kind == GenericKind::Device && kind_of_path != PathKind::Path, near }
+    let entry = found.ok().and_then(|found| entry_of(&found));
+    let near = entry.as_ref().and_then(|(directory, name)| seen.near(host, directory, name));
+    let behind = entry.and_then(|(directory, name)| behind(host, directory, &name));
+    let plugged = behind.as_deref().map(plugged).unwrap_or_default();
+    let behind = behind.map(|path| host.own_path(path).display().to_string()).unwrap_or_default();
+    Match { path, is_node: kind == GenericKind::Device && kind_of_path != PathKind::Path, near, plugged, behind }
 }
 
 /// The kind of a path.
@@ -125,14 +135,33 @@ fn path_kind(kind: GenericKind, found: Result<FileType, Errno>, simulated: bool)
     }
 }
 
-fn near(host: &Host, found: &Stat, seen: &mut Seen) -> Option<NumaNode> {
+/// The entry of a device node in /sys/dev: directory and name.
+fn entry_of(found: &Stat) -> Option<(&'static str, String)> {
     let directory = match FileType::from_raw_mode(found.st_mode) {
         FileType::CharacterDevice => "dev/char",
         FileType::BlockDevice => "dev/block",
         _ => return None,
     };
     let (major, minor) = (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev));
-    seen.near(host, directory, &format!("{major}:{minor}"))
+    Some((directory, format!("{major}:{minor}")))
+}
+
+/// The directory of the device behind an entry of /sys/dev.
+fn behind(host: &Host, directory: &str, name: &str) -> Option<PathBuf> {
+    let directory = host.sys(directory);
+    let target = directory::link(&directory.join(name)).ok()?;
+    Some(host.behind_link(&directory, &target))
+}
+
+/// Where a device is plugged in. Of PCI functions only devices of the function itself count (`<function>/nvme/nvme0`):
+/// a disk may be another one of the same controller.
+fn plugged(path: &Path) -> Vec<(&'static str, String)> {
+    if let Some(port) = Port::of(path) {
+        let interface = port.interface.map(|interface| (USB_INTERFACE, interface));
+        return std::iter::once((USB_PORT, port.name)).chain(interface).collect();
+    }
+    let function = pci::function_of(path).filter(|function| path.parent().and_then(Path::parent) == Some(*function));
+    function.and_then(pci::address_of).map(|address| (PCI_FUNCTION, address.to_owned())).into_iter().collect()
 }
 
 fn device(host: &Host, group: &Group, chosen: &[(&GenericPath, &Match)]) -> Device {
@@ -141,6 +170,16 @@ fn device(host: &Host, group: &Group, chosen: &[(&GenericPath, &Match)]) -> Devi
     place(host, &mut device, chosen.iter().filter_map(|(_, found)| found.near.as_ref()));
     let patterns: Vec<&str> = chosen.iter().map(|(options, _)| options.path.as_str()).collect();
     device.note("path", paths.join(","), patterns.join(","));
+    for name in [USB_PORT, USB_INTERFACE, PCI_FUNCTION] {
+        let of_name = chosen.iter().flat_map(|(_, found)| found.plugged.iter().map(move |fact| (fact, &found.behind)));
+        let (values, sources): (Vec<&str>, Vec<&str>) = of_name
+            .filter(|((fact, _), _)| *fact == name)
+            .map(|((_, value), behind)| (value.as_str(), behind.as_str()))
+            .unzip();
+        if !values.is_empty() {
+            device.note(name, values.join(","), sources.join(","));
+        }
+    }
     for (options, found) in chosen {
         let path = HostPath { is_node: found.is_node, ..HostPath::file(&found.path) };
         device.paths.push(path.in_role(options.path.clone()).required(true));
@@ -199,6 +238,21 @@ mod tests {
             (Mount, Err(Errno::LOOP), false, PathKind::Missing),
         ] {
             assert_eq!(path_kind(kind, found, simulated), expected, "{kind:?} {found:?} {simulated}");
+        }
+    }
+
+    #[test]
+    fn where_a_node_is_plugged_in_is_known_for_usb_and_for_nodes_of_a_pci_function_itself() {
+        let of = |path: &str| plugged(&Path::new("/sys/devices/pci0000:00").join(path));
+        let usb = "0000:00:14.0/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0";
+        assert_eq!(of(usb), [(USB_PORT, "1-2".to_owned()), (USB_INTERFACE, "1-2:1.0".to_owned())]);
+        assert_eq!(of("0000:00:01.0/0000:01:00.0/nvme/nvme0"), [(PCI_FUNCTION, "0000:01:00.0".to_owned())]);
+        for none in [
+            "0000:00:01.0/0000:01:00.0/nvme/nvme0/nvme0n1",
+            "0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda",
+            "0000:00:01.0",
+        ] {
+            assert_eq!(of(none), [], "{none}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{GenericUsb, Group, Seen, glob, place};
+use super::{GenericUsb, Group, Seen, USB_PORT, glob, place};
 use std::sync::Arc;
 
 use crate::bus::numa::NumaNode;
@@ -79,7 +79,9 @@ fn describe(host: &Host, device: &mut Device, members: &[&UsbDevice]) {
         .iter()
         .map(|stick| host.own_path(host.sys("bus/usb/devices").join(&stick.name)).display().to_string())
         .collect();
+    let ports: Vec<&str> = members.iter().map(|stick| stick.name.as_str()).collect();
     device.note("usb_id", ids.join(","), directories.join(","));
+    device.note(USB_PORT, ports.join(","), directories.join(","));
     if !serials.is_empty() {
         device.note("serial", serials.join(","), directories.join(","));
     }

@@ -85,6 +85,10 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note(name, word_of(attribute.text()), host.own_path(attribute.path()));
     }
     let ports = host.own_path(&facts.ports.path);
+    // The auxiliary device of a subfunction: `mlx5_sf_dev_add` in drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c.
+    if let Some(part) = hca.device.file_name().filter(|_| hca.device != hca.function) {
+        device.note("subfunction", part.to_string_lossy().into_owned(), host.own_path(&hca.device));
+    }
     if !facts.ports.states.is_empty() {
         device.note("port_state", facts.ports.states.join(","), &ports);
         device.note("link_layer", distinct(&facts.ports.link_layers), &ports);
