@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from devherd.cli import main
 from devherd.config.model import Config
 from devherd.errors import DevherdError
 from devherd.importers import import_text
@@ -378,3 +379,179 @@ def test_patterns_of_products_match_whole_gpus_only():
     by_model = [rule for rule in rules if "model" in rule["match"]]
     assert by_model
     assert all({"mig_profile": "*"} in rule["match"]["exclude"] for rule in by_model)
+
+
+SHARED_BY_FOUR = {
+    "config": {
+        "map": {"default": "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"}
+    }
+}
+CHART = {"migStrategy": "mixed", "runtimeClassName": "nvidia", **SHARED_BY_FOUR}
+
+
+def helm_object(api, kind, **spec):
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": "nvidia-device-plugin"}, "spec": spec}
+
+
+WRAPPED = {
+    "Flux": helm_object(
+        "helm.toolkit.fluxcd.io/v2", "HelmRelease", chart={"spec": {"chart": "nvidia-device-plugin"}}, values=CHART
+    ),
+    "Flux, by reference": helm_object(
+        "helm.toolkit.fluxcd.io/v2", "HelmRelease", chartRef={"name": "nvidia-device-plugin"}, values=CHART
+    ),
+    "k3s": helm_object(
+        "helm.cattle.io/v1",
+        "HelmChart",
+        chart="https://charts.example/nvidia-device-plugin-0.17.1.tgz",
+        valuesContent=yaml.safe_dump(CHART),
+    ),
+    "k3s, of a packaged chart": helm_object(
+        "helm.cattle.io/v1", "HelmChartConfig", valuesContent=yaml.safe_dump(CHART)
+    ),
+    "Argo CD": helm_object(
+        "argoproj.io/v1alpha1",
+        "Application",
+        source={"chart": "nvidia-device-plugin", "helm": {"valuesObject": CHART}},
+    ),
+    "Argo CD, as text": helm_object(
+        "argoproj.io/v1alpha1",
+        "Application",
+        sources=[{"path": "deployments/helm/nvidia-device-plugin", "helm": {"values": yaml.safe_dump(CHART)}}],
+    ),
+    "Argo CD, a set": helm_object(
+        "argoproj.io/v1alpha1",
+        "ApplicationSet",
+        template={"spec": {"source": {"path": "charts/of-ours", "helm": {"valuesObject": CHART}}}},
+    ),
+    "an umbrella chart": helm_object(
+        "helm.toolkit.fluxcd.io/v2",
+        "HelmRelease",
+        chart={"spec": {"chart": "of-ours"}},
+        values={"nvidia-device-plugin": CHART},
+    ),
+}
+
+
+@pytest.mark.parametrize("plugin", [None, "nvidia"])
+@pytest.mark.parametrize("case", WRAPPED)
+def test_values_in_the_object_that_installs_a_chart_are_read(case, plugin):
+    """Defect: what clusters keep in Git was refused, whichever plugin was named. The values alone are the measure."""
+    found = only(WRAPPED[case], plugin)
+    assert found.config == only(CHART, "nvidia").config
+    assert found.config["resources"][0]["sharing"] == {"replicas": 4}
+
+
+def test_values_that_the_object_takes_from_elsewhere_are_told():
+    """They may say anything."""
+    release = helm_object(
+        "helm.toolkit.fluxcd.io/v2",
+        "HelmRelease",
+        chart={"spec": {"chart": "nvidia-device-plugin"}},
+        valuesFrom=[{"kind": "ConfigMap", "name": "x"}],
+    )
+    found = only(release)
+    assert "valuesFrom is left out: write what it sets into the values" in found.notes
+    assert not found.serves_the_same
+
+
+def test_the_default_of_several_configurations_is_printed_where_a_chart_has_one(capsys, tmp_path):
+    """Defect: the values of a cluster with `config.default` were refused as ambiguous; the others are named."""
+    file = tmp_path / "values.yaml"
+    other = "version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+    values = {"config": {"default": "default", "map": SHARED_BY_FOUR["config"]["map"] | {"big": other}}}
+    file.write_text(yaml.safe_dump(values))
+    assert main(["config", "import", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "# this is the default of 2 configurations; --name prints big" in said
+    assert yaml.safe_load(said)["resources"][0]["sharing"] == {"replicas": 4}
+    assert main(["config", "import", "--name", "big", str(file)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["resources"][0]["sharing"]["strategy"] == "mps"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: v1\nindividualGPU: {enabled: true}",
+        "version: v1\nflags: {migStrategy: none}\nplugin: {deviceListStrategy: cdi-cri}",
+        "version: v1\nsharing: {mps: {resources: [{name: nvidia.com/mps, replicas: 20}]}}",
+    ],
+    ids=["a fork's section", "plugin beside flags", "sharing of what does not exist"],
+)
+def test_not_every_default_is_right_after_something_was_left_out_that_may_have_an_effect(text, capsys, tmp_path):
+    """Defect: all that a fork shares was left out, and the last line said that no setting is needed."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    assert main(["config", "import", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert " is left out: " in said
+    assert "every default is right" not in said
+
+
+def test_plugin_beside_flags_is_told_where_it_belongs():
+    """Defect: such a file was taken for the values of a chart, and refused."""
+    found = only("version: v1\nplugin: {deviceListStrategy: cdi-cri}\nflags: {migStrategy: mixed}")
+    assert found.config == {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}
+    assert found.notes == ["plugin is left out: the plugin does not know it here; its place is `flags.plugin`"]
+
+
+@pytest.mark.parametrize(
+    ("item", "plugin", "said"),
+    [
+        (
+            helm_object("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy"),
+            None,
+            "SriovNetworkNodePolicy is not read",
+        ),
+        (helm_object("intel.com/v1alpha1", "GpuRecoveryPlan"), "nvidia", "give what its operator makes of it"),
+        (helm_object("v1", "Pod", containers=[]), "nvidia", "nothing in it belongs to nvidia"),
+        (
+            helm_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", chart={"spec": {"chart": "app-template"}}),
+            None,
+            "the values of the chart app-template are not read",
+        ),
+    ],
+)
+def test_what_is_not_read_is_refused_with_a_cure_that_can_work(item, plugin, said):
+    """Defect: with --plugin it was advised to name the plugin with --plugin."""
+    with pytest.raises(DevherdError) as refused:
+        import_text(yaml.safe_dump(item), "the text", plugin)
+    assert said in str(refused.value)
+    assert "--plugin" not in str(refused.value) or plugin is None
+    assert "name its plugin" not in str(refused.value)
+
+
+BASE_POLICY = {
+    "resourceRegistration": "dp",
+    "resourceMonitoring": True,
+    "useNFDLabeling": False,
+    "dp": {
+        "plugin": "docker.io/intel/intel-gpu-plugin:0.37.0",
+        "byPathMode": "all",
+        "denyIDs": ["0x56A0"],
+        "logLevel": 4,
+    },
+}
+
+
+@pytest.mark.parametrize("is_object", [True, False], ids=["ClusterPolicy", "values"])
+def test_the_policy_of_intels_base_operator_becomes_what_that_would_start(is_object):
+    """Its object has the name of NVIDIA's, and is not mistaken for it.
+
+    The flags are those of `dpArgs` in internal/controller/deviceplugin_controller.go of intel/gpu-base-operator.
+    """
+    given = helm_object("intel.com/v1alpha1", "ClusterPolicy", **BASE_POLICY) if is_object else BASE_POLICY
+    found = only(given)
+    assert found.config == {
+        "vendors": {"intel_gpu": {"bypath": "all", "monitoring": "single", "deny_ids": ["0x56a0"]}},
+        "health": {"xpumd": "/run/xpumd/intelxpuinfo.sock"},
+    }
+    assert "useNFDLabeling left out: settings of the operator, and of parts of it beside the plugin" in found.notes
+
+
+def test_a_policy_of_intels_base_operator_for_dra_starts_no_plugin():
+    """And that is said."""
+    spec = {"resourceRegistration": "dra", "dra": {"podHealthCheck": True}}
+    found = only(helm_object("intel.com/v1alpha1", "ClusterPolicy", **spec))
+    assert "resourceRegistration is not dp: the operator starts no plugin, but a DRA driver" in found.notes
+    assert not found.serves_the_same

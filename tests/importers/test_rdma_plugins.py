@@ -139,3 +139,89 @@ def test_a_selector_that_cannot_be_said_widens_no_rule():
     config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, "acpiIndexes": ["101"]}}]}
 
     assert only(json.dumps(config)).config == {"vendors": {"rdma": {"enabled": False}}}
+
+
+FUNCTION = "0000:01:00.0"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "match"),
+    [
+        ({"pciaddresses": [FUNCTION], "isrdma": True}, {"pci_address": [FUNCTION]}),
+        (
+            {"rootdevices": [FUNCTION], "Vendors": ["15b3"], "IsRdma": True},
+            {"vendor_id": ["0x15b3"], "physfn": [FUNCTION]},
+        ),
+        ({"PFNAMES": ["ens1f0"], "isRdma": True}, {"pf_name": ["ens1f0"]}),
+        ({"isRdma": False, "ISRDMA": True, "pkeys": ["0x1"]}, {"pkey": ["0x1"]}),
+    ],
+)
+def test_selectors_of_the_sriov_plugin_are_read_in_any_letter_case(theirs, match):
+    """Defect: a selector was dropped, and the resource had every RDMA function of the node.
+
+    Go's encoding/json matches keys without case: https://pkg.go.dev/encoding/json#Unmarshal; seen in the issue 591 of
+    sriov-network-device-plugin.
+    """
+    found = only(json.dumps({"ResourceList": [{"resourcename": "r", "Selectors": theirs}]}))
+    assert found.config["resources"][0] == {"match": {"vendor": "rdma", **match}, "name": "intel.com/r"}
+    assert (found.notes, found.serves_the_same) == ([], True)
+
+
+def test_selectors_of_the_shared_plugin_are_read_in_any_letter_case():
+    """Likewise."""
+    entry = {"resourcename": "a", "RDMAHCAMAX": 1, "selectors": {"Vendors": ["15b3"], "ifnames": ["ib0"]}}
+    found = only(json.dumps({"configlist": [entry]}))
+    [pool] = found.config["vendors"]["rdma"]["pools"]
+    assert pool == {
+        "name": "rdma/a",
+        "rdma_hca_max": 1,
+        "selectors": {"vendors": ["15b3"], "if_names": ["ib0"]},
+    }
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"selectors": {"isRdma": True, "pciAddreses": [FUNCTION]}},
+        {"selectors": [{"isRdma": True, "subsystems": ["1"]}]},
+        {"selectors": {"isRdma": True}, "pciAddresses": [FUNCTION]},
+        {"selectors": {"isRdma": True, "vdpaType": "vhost"}},
+    ],
+)
+def test_a_resource_with_a_selector_that_is_not_known_is_left_out_and_one_with_a_setting_is_not(entry):
+    """Defect: what chooses fewer devices was left out as if it were a setting, and a pod got too much."""
+    good = {"resourceName": "good", "selectors": {"isRdma": True, "needVhostNet": True, "acpiIndexes": []}, "other": 1}
+    found = only(json.dumps({"resourceList": [{"resourceName": "bad", **entry}, good]}))
+    assert found.config["resources"] == [{"match": {"vendor": "rdma"}, "name": "intel.com/good"}]
+    assert found.notes[0].startswith("intel.com/bad is left out: ")
+    assert any("needVhostNet" in note for note in found.notes)
+    assert not found.serves_the_same
+
+
+@pytest.mark.parametrize("entry", [{"selectors": {"ifName": ["ib0"]}}, {"ifNames": ["ib0"]}])
+def test_a_pool_with_a_selector_that_is_not_known_is_left_out(entry):
+    """Likewise; a setting beside it is a comment."""
+    good = {"resourceName": "good", "rdmaHcaMax": 1, "selectors": {"vendors": ["15b3"], "drivers": []}, "other": 1}
+    found = only(json.dumps({"configList": [{"resourceName": "bad", "rdmaHcaMax": 2, **entry}, good]}))
+    assert [pool["name"] for pool in found.config["vendors"]["rdma"]["pools"]] == ["rdma/good"]
+    assert found.notes[0].startswith("rdma/bad is left out: configList[0].")
+    assert "configList[1].other is left out: the plugin does not know it" in found.notes
+
+
+def test_no_rule_keeps_out_the_rest_where_another_takes_everything():
+    """Defect: it was never reached, which `config check` told of a file that devherd had written itself."""
+    found = only(json.dumps({"resourceList": [{"resourceName": "all", "selectors": {"isRdma": True}}]}))
+    assert found.config["resources"] == [{"match": {"vendor": "rdma"}, "name": "intel.com/all"}]
+
+
+def test_both_files_of_the_network_operators_object_are_read():
+    """NicClusterPolicy holds each plugin's file as JSON."""
+    part = {"image": "x", "config": json.dumps({"configList": [{"resourceName": "a", "devices": ["ib0"]}]})}
+    other = {"config": json.dumps({"resourceList": [{"resourceName": "b", "selectors": {"isRdma": True}}]})}
+    spec = {"ofedDriver": {"version": "25.07"}, "rdmaSharedDevicePlugin": part, "sriovDevicePlugin": other}
+    item = {"apiVersion": "mellanox.com/v1alpha1", "kind": "NicClusterPolicy", "spec": spec}
+    shared, sriov = import_text(yaml.safe_dump(item), "the text", None)
+    assert (shared.plugin, sriov.plugin) == ("rdma-shared", "sriov")
+    assert shared.config["vendors"]["rdma"]["pools"][0]["name"] == "rdma/a"
+    assert "ofedDriver, sriovDevicePlugin left out: parts of the operator beside this plugin" in shared.notes
+    assert sriov.config["resources"][0]["name"] == "intel.com/b"

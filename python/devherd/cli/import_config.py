@@ -1,10 +1,11 @@
 """Convert another device plugin's configuration to devherd's, and print it.
 
 FILE is one of: a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin; a list of
-flags of any plugin; a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that contains one of them;
-the values file of a chart, of NVIDIA's plugin or GPU operator, of AMD's or Intel's GPU plugin, or of a chart that
-depends on these. Give a manifest and its ConfigMap in one stream. Settings without a counterpart become comments. `-`
-reads standard input.
+flags of any plugin; a manifest that contains one of them (DaemonSet, Pod, ConfigMap, a patch); a ClusterPolicy of
+NVIDIA's or Intel's GPU operator, NicClusterPolicy, DeviceConfig, GpuDevicePlugin, FpgaDevicePlugin; the values file of
+a chart, of NVIDIA's plugin or GPU operator, of AMD's or Intel's GPU plugin, or of a chart that depends on these, also
+in a HelmRelease, a HelmChart or an Application of Argo CD. Give a manifest and its ConfigMap in one stream. Settings
+without a counterpart become comments; a resource with a selector that has none is left out. `-` reads standard input.
 """
 
 import argparse
@@ -71,6 +72,11 @@ def _no_such(name: str, found: list["Imported"]) -> list["Imported"]:
 def _only(found: list["Imported"], source: str) -> "Imported":
     if len(found) > 1:
         names = ", ".join(f"{imported.name} ({imported.plugin})" for imported in found)
+        defaults = [imported for imported in found if imported.is_default]
+        if len(defaults) == 1:
+            others = ", ".join(imported.name for imported in found if not imported.is_default)
+            defaults[0].note(f"this is the default of {len(found)} configurations; --name prints {others}")
+            return defaults[0]
         raise UsageError(
             f"{source} holds {len(found)} configurations", names, "print one with --name or write all with --directory"
         )
@@ -119,7 +125,7 @@ def _check(imported: "Imported", source: str) -> None:
 
 def _text(imported: "Imported") -> str:
     comments = [f"devherd's configuration for what {imported.plugin} did", *imported.notes]
-    if not imported.config and imported.serves_the_same:
+    if not imported.config and imported.is_whole:
         comments.append("every default is right: no setting is needed")
     elif not imported.config:
         comments.append("there is no setting for the rest: devherd has its defaults")

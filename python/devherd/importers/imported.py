@@ -33,6 +33,10 @@ class Imported:
     """The origin of the settings: a key of a ConfigMap, a workload."""
     serves_the_same: bool = True
     """True if devherd serves the same devices with it as the plugin did; otherwise a note names the difference."""
+    is_whole: bool = True
+    """False if something was left out that may have had an effect."""
+    is_default: bool = False
+    """True if nodes without a choice of their own use it, of several configurations."""
 
     def put(self, section: str, options: dict[str, Any]) -> None:
         """Put options into a section, for example `vendors.nvidia`; without options, no section is made."""
@@ -48,17 +52,26 @@ class Imported:
         if text not in self.notes:
             self.notes.append(text)
 
+    def note_loss(self, text: str) -> None:
+        """Add a note on something left out that may have had an effect."""
+        self.note(text)
+        self.is_whole = False
+
     def note_difference(self, text: str) -> None:
         """Add a note on devices that are not served as before."""
-        self.note(text)
+        self.note_loss(text)
         self.serves_the_same = False
 
     def note_left_out(self, names: Iterable[str], reasons: Mapping[str, str], otherwise: str) -> None:
-        """Add a note on settings that are left out, one a reason: the setting's own, its section's, or `otherwise`."""
+        """Add a note on settings that are left out, one a reason: the setting's own, its section's, or `otherwise`.
+
+        A setting with a reason of its own has no effect here, or a counterpart of another kind; any other is a loss.
+        """
         by_reason: dict[str, list[str]] = {}
         for name in names:
             sections = accumulate(name.split("."), lambda section, key: f"{section}.{key}")
             found = [reasons[each] for each in sections if each in reasons]
+            self.is_whole &= bool(found)
             by_reason.setdefault(found[-1] if found else otherwise, []).append(name)
         for reason, those in by_reason.items():
             self.note(f"{', '.join(those)} {'is' if len(those) == 1 else 'are'} left out: {reason}")
@@ -99,6 +112,18 @@ class GivenSettings:
                 yield from self._sections[key].left()
             elif key not in self._taken and value is not None:
                 yield f"{self._prefix}{key}"
+
+
+def in_any_case(content: Any, known: Collection[str]) -> Any:
+    """The content of a JSON file with its known keys, at any depth, as they are written in `known`.
+
+    Go's encoding/json reads keys in any case, and the last of several that are the same then:
+    <https://pkg.go.dev/encoding/json#Unmarshal>.
+    """
+    names = {name.casefold(): name for name in known}
+    if isinstance(content, Mapping):
+        return {names.get(str(key).casefold(), key): in_any_case(value, known) for key, value in content.items()}
+    return [in_any_case(item, known) for item in content] if isinstance(content, list) else content
 
 
 def not_keys(name: str, value: Any) -> UsageError:

@@ -1,6 +1,7 @@
-"""Intel's plugins for FPGAs and GPUs: flags, the operator's custom resources, and the chart of the GPU one.
+"""Intel's plugins for FPGAs and GPUs: flags, the operators' custom resources, and the charts of the GPU one.
 
-The chart is `charts/gpu-device-plugin` of intel/helm-charts.
+The charts are `charts/gpu-device-plugin` of intel/helm-charts and `charts/gpu-base-operator-policy` of
+intel/gpu-base-operator.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from devherd.importers.imported import (
     GivenSettings,
     Imported,
     flags,
+    listed,
     number,
     truth,
 )
@@ -167,6 +169,27 @@ def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | Config
     yield from _gpu_object({"spec": spec | {"preferredAllocationPolicy": values.get("allocationPolicy")}})
 
 
+_OF_THE_POLICY = frozenset({"resourceRegistration", "resourceMonitoring", "dp"})
+
+
+def _from_policy(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
+    """What Intel's base operator starts for a ClusterPolicy: `dpArgs` in its internal/controller."""
+    spec = section(item, "spec")
+    plugin, words = section(spec, "dp"), []
+    if spec.get("resourceMonitoring"):
+        words += ["-enable-monitoring", "-xpumd-endpoint=/run/xpumd/intelxpuinfo.sock"]
+    if mode := plugin.get("byPathMode"):
+        words.append(f"-bypath={mode}")
+    for key, flag in (("allowIDs", "allow-ids"), ("denyIDs", "deny-ids")):
+        if ids := listed(f"dp.{key}", plugin.get(key)):
+            words.append(f"-{flag}={','.join(map(str, ids))}")
+    is_plugin = spec.get("resourceRegistration", "dp") == "dp"
+    off = () if is_plugin else ("resourceRegistration is not dp: the operator starts no plugin, but a DRA driver",)
+    others = ", ".join(key for key in spec if key not in _OF_THE_POLICY)
+    notes = (f"{others} left out: settings of the operator, and of parts of it beside the plugin",) if others else ()
+    yield Invocation(words, image=str(plugin.get("plugin", "")), notes=notes, differences=off)
+
+
 FPGA = Plugin(
     "intel-fpga",
     lambda name: "intel" in name and "fpga" in name and "plugin" in name,
@@ -180,6 +203,13 @@ GPU = Plugin(
     lambda name: "intel" in name and "gpu" in name and "plugin" in name,
     _gpu,
     _GPU_FLAGS,
-    kinds={f"{INTELS_OPERATOR}/GpuDevicePlugin": _gpu_object},
-    charts=(Chart("intel-device-plugins-gpu", _is_values, _started_by_chart),),
+    kinds={f"{INTELS_OPERATOR}/GpuDevicePlugin": _gpu_object, "intel.com/ClusterPolicy": _from_policy},
+    charts=(
+        Chart("intel-device-plugins-gpu", _is_values, _started_by_chart),
+        Chart(
+            "gpu-base-operator-policy",
+            lambda content: "resourceRegistration" in content,
+            lambda values: _from_policy({"spec": values}),
+        ),
+    ),
 )

@@ -1,10 +1,13 @@
-"""Kubernetes objects: the containers of workloads, the files of ConfigMaps, kustomize's patches."""
+"""Kubernetes objects: the containers of workloads, the files of ConfigMaps, kustomize's patches, values of charts."""
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from devherd.errors import UsageError
 from devherd.importers.plugin import ConfigFile, Invocation, without_shell
 
 
@@ -57,6 +60,64 @@ def invocation(container: Mapping[str, Any], workload: str = "") -> Invocation:
         str(container.get("name", "")),
         workload,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ChartValues:
+    """The values of a chart in the object by which a cluster installs it."""
+
+    chart: str
+    """The chart's name."""
+    content: Mapping[str, Any]
+    losses: tuple[str, ...] = ()
+    """Notes on values that the object takes from elsewhere."""
+
+
+def chart_values(item: Mapping[str, Any]) -> Iterator[ChartValues]:
+    """The values in an object of Flux, of Argo CD, or of the Helm controller of k3s and RKE2.
+
+    <https://fluxcd.io/flux/components/helm/helmreleases/>, <https://docs.k3s.io/add-ons/helm>,
+    <https://argo-cd.readthedocs.io/en/stable/user-guide/helm/>. Raises UsageError for values that are not keys.
+    """
+    spec, name = section(item, "spec"), str(section(item, "metadata").get("name", ""))
+    match kind_of(item):
+        case "helm.toolkit.fluxcd.io/HelmRelease":
+            chart = section(section(spec, "chart"), "spec").get("chart") or section(spec, "chartRef").get("name")
+            yield ChartValues(_chart_name(chart), section(spec, "values"), _losses(spec, "valuesFrom"))
+        case "helm.cattle.io/HelmChart" | "helm.cattle.io/HelmChartConfig":
+            content = content_of(spec.get("valuesContent"), f"spec.valuesContent of {name}")
+            yield ChartValues(_chart_name(spec.get("chart") or name), content, _losses(spec, "set", "valuesSecrets"))
+        case "argoproj.io/Application":
+            yield from _of_sources(spec, name)
+        case "argoproj.io/ApplicationSet":
+            yield from _of_sources(section(section(spec, "template"), "spec"), name)
+
+
+def _of_sources(spec: Mapping[str, Any], name: str) -> Iterator[ChartValues]:
+    for source in filter(None, [section(spec, "source"), *map(_dict, _list(spec.get("sources")))]):
+        helm = section(source, "helm")
+        content = section(helm, "valuesObject") or content_of(helm.get("values"), f"helm.values of {name}")
+        losses = _losses(helm, "parameters", "valueFiles", "fileParameters")
+        yield ChartValues(_chart_name(source.get("chart") or source.get("path")), content, losses)
+
+
+def _chart_name(text: Any) -> str:
+    """The name of a chart in `nvidia-device-plugin`, `./charts/NAME`, `oci://…/NAME`, `https://…/NAME-0.17.1.tgz`."""
+    return re.sub(r"(-v?\d[^/]*)?\.tgz$", "", str(text or "")).rstrip("/").rpartition("/")[2]
+
+
+def _losses(content: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+    return tuple(f"{key} is left out: write what it sets into the values" for key in keys if content.get(key))
+
+
+def content_of(text: Any, place: str) -> Mapping[str, Any]:
+    """The keys of a YAML or JSON text; empty for None. Raises UsageError for another text."""
+    content = {} if text is None else _content(text)
+    if content is None:
+        raise UsageError(
+            f"`{place}` cannot be read", "it is not YAML with keys", "correct it, or give the values alone"
+        )
+    return content
 
 
 def is_kustomization(document: Any) -> bool:

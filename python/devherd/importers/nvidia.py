@@ -245,6 +245,9 @@ def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ig
     imported.put("vendors.nvidia", options)
     if made:
         imported.config["resources"] = made
+    if "plugin" in left:
+        left.remove("plugin")
+        imported.note_loss("plugin is left out: the plugin does not know it here; its place is `flags.plugin`")
     reasons = _REASONS | {name: _REASONS[key] for key, name in called.items() if key in _REASONS}
     imported.note_left_out([called.get(name, name) for name in left], reasons, "the plugin does not know it")
     return imported
@@ -265,7 +268,7 @@ NVIDIA = Plugin(
     _translate,
     _FLAGS,
     VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *XID_VARIABLES},
-    is_file=lambda content: bool(content) and content.keys() <= _FILE_KEYS,
+    is_file=lambda content: content.get("version") == "v1" or (bool(content) and content.keys() <= _FILE_KEYS),
     kinds={"nvidia.com/ClusterPolicy": nvidia_operator.from_policy},
     charts=(
         Chart("gpu-operator", nvidia_operator.is_operator_values, nvidia_operator.from_operator_values),

@@ -124,7 +124,7 @@ def rules(resources: Resources, sharing: SharingSection, imported: Imported) -> 
     for shared in section.resources:
         of_this = list(_shared(shared, section, strategy, naming, imported))
         if not of_this:
-            imported.note(f"the sharing of {_full(shared.name)} is left out: no device comes to that name")
+            imported.note_loss(f"the sharing of {_full(shared.name)} is left out: no device comes to that name")
         made += of_this
     return made + naming
 

@@ -65,7 +65,7 @@ def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | Confi
         "CDI_FEATURE_FLAGS": cdi.take("featureFlags"),
     }
     config = given.section("config")
-    files = list(files_of("config.map", config.take("map")))
+    files = list(files_of("config.map", config.take("map"), config.take("default")))
     if files or config.take("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
     notes = []
@@ -80,8 +80,8 @@ def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | Confi
     yield from files
 
 
-def files_of(key: str, configurations: Any) -> Iterator[ConfigFile]:
-    """The files in the mapping at `key` of the values: configurations by name.
+def files_of(key: str, configurations: Any, default: Any = None) -> Iterator[ConfigFile]:
+    """The files in the mapping at `key` of the values: configurations by name; `default` is the name of the default.
 
     Raises UsageError for one that is not a mapping.
     """
@@ -93,7 +93,7 @@ def files_of(key: str, configurations: Any) -> Iterator[ConfigFile]:
         content = _parsed(f"{key}.{name}", written) if isinstance(written, str) else written
         if not isinstance(content, Mapping):
             raise not_keys(f"{key}.{name}", content)
-        yield ConfigFile(content, str(name))
+        yield ConfigFile(content, str(name), is_default=name == default)
 
 
 def _parsed(key: str, written: str) -> Any:
@@ -143,7 +143,7 @@ def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | Confi
     if _is_enabled(spec, "gdrcopy", default=False):
         environment["GDRCOPY_ENABLED"] = "true"
     config = section(plugin, "config")
-    files = list(files_of("devicePlugin.config.data", config.get("data")))
+    files = list(files_of("devicePlugin.config.data", config.get("data"), config.get("default")))
     if files or config.get("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
     variables = [each for each in listed("devicePlugin.env", plugin.get("env")) if isinstance(each, Mapping)]

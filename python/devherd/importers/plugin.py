@@ -91,6 +91,8 @@ class ConfigFile:
 
     content: Mapping[str, Any]
     name: str = ""
+    is_default: bool = False
+    """Whether nodes without a choice of their own use it, of several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """RDMA plugins: k8s-rdma-shared-dev-plugin and sriov-network-device-plugin, as rules for RDMA devices."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ from devherd.importers.imported import (
     GivenSettings,
     Imported,
     flags,
+    in_any_case,
     not_keys,
     truth,
     without_file,
 )
-from devherd.importers.plugin import Invocation, Plugin
+from devherd.importers.manifest import content_of, section
+from devherd.importers.plugin import ConfigFile, Invocation, Plugin
 
 _SHARED_FLAGS = frozenset({"config-file", "use-cdi", "version", "v"})
 _SWITCHES = frozenset({"use-cdi", "version", "v"})
@@ -35,6 +37,8 @@ _SELECTORS = {
     "ifNames": "if_names",
     "linkTypes": "link_types",
 }
+_SHARED_KEYS = _FILE_KEYS | _SELECTORS.keys()
+_SHARED_KEYS |= {"resourceName", "resourcePrefix", "rdmaHcaMax", "devices", "selectors"}
 Match = dict[str, Any]
 _FACTS = {
     "vendors": "vendor_id",
@@ -48,8 +52,14 @@ _LARGEST = 65_535
 """The largest number of virtual functions of a physical function, by the PCI specification."""
 WITHOUT_FACT = frozenset({"acpiIndexes", "ddpProfiles", "auxTypes", "vdpaType"})
 """Selectors without a corresponding fact: without them, a rule would match more devices."""
+_TRANSLATED = _FACTS.keys() | {"linkTypes", "pfNames", "rootDevices", "isRdma"}
+_NO_SELECTOR = "needVhostNet"
+"""Stands among the selectors, and chooses nothing: a container gets /dev/vhost-net, too."""
+_SRIOV_KEYS = _TRANSLATED | WITHOUT_FACT | {_NO_SELECTOR, "resourceList", "resourceName", "resourcePrefix"}
+_SRIOV_KEYS |= {"deviceType", "excludeTopology", "selectors", "additionalInfo"}
 _LOG_FLAGS = LOG_FLAGS | {"log-dir", "log-level"}
 _SRIOV_FLAGS = frozenset({"config-file", "resource-prefix", "use-cdi"}) | _LOG_FLAGS
+_WIDER = "without it the resource would have more devices; write it as the plugin does, or write a rule"
 _NOT_SERVED = "only its RDMA devices are served; the SR-IOV plugin may stay for others"
 _SRIOV_REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
 
@@ -57,20 +67,21 @@ _SRIOV_REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
 def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
     imported = Imported("rdma-shared")
     words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, _SWITCHES, _SHARED_FLAGS).items()}
-    given, content = GivenSettings(words), GivenSettings(file or {})
+    given, content = GivenSettings(words), GivenSettings(in_any_case(file or {}, _SHARED_KEYS))
     path = given.take("-config-file", "/k8s-rdma-shared-dev-plugin/config.json")
     if file is None:
         raise without_file("rdma-shared", path)
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
         imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
     entries = content.items("configList")
-    pools = [_pool(entry, number, imported) for number, entry in enumerate(entries)]
+    pools = [pool for number, entry in enumerate(entries) if (pool := _pool(entry, number, imported))]
     imported.put("vendors.rdma", {"mode": "shared", "pools": pools} if pools else {"enabled": False})
     imported.note_left_out([*given.left(), *content.left()], _SHARED_REASONS, "the plugin does not know it")
     return imported
 
 
-def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
+def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any] | None:
+    """The pool of an entry; None if it has a selector that is not known."""
     if not isinstance(entry, Mapping):
         raise not_keys(f"configList[{number}]", entry)
     given = GivenSettings(entry, f"configList[{number}].")
@@ -80,8 +91,30 @@ def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
         selectors["if_names"] = devices
     prefix, name = given.take("resourcePrefix") or "rdma", given.take("resourceName", "")
     pool = {"name": f"{prefix}/{name}", "rdma_hca_max": given.take("rdmaHcaMax", 0)}
+    place, written = f"configList[{number}].", entry.get("selectors") or {}
+    unknown = [f"{place}selectors.{key}" for key, value in written.items() if value and key not in _SELECTORS]
+    if unknown := [*unknown, *(f"{place}{key}" for key in _SELECTORS if entry.get(key))]:
+        imported.note_difference(f"{pool['name']} is left out: {', '.join(unknown)} is not known: {_WIDER}")
+        return None
     imported.note_left_out(given.left(), {}, "the plugin does not know it")
     return pool | {"selectors": {key: values for key, values in selectors.items() if values}}
+
+
+_POLICY = "mellanox.com/NicClusterPolicy"
+
+
+def _of_policy(part: str) -> Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]:
+    """How NVIDIA's network operator starts a plugin: with the file that a section of its object holds as JSON."""
+
+    def start(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
+        text = section(section(item, "spec"), part).get("config")
+        if text:
+            others = ", ".join(key for key in section(item, "spec") if key != part)
+            notes = (f"{others} left out: parts of the operator beside this plugin",) if others else ()
+            yield Invocation(notes=notes)
+            yield ConfigFile(content_of(str(text), f"spec.{part}.config"))
+
+    return start
 
 
 RDMA_SHARED = Plugin(
@@ -89,7 +122,8 @@ RDMA_SHARED = Plugin(
     lambda name: "rdma-shared" in name,
     _translate_shared,
     _SHARED_FLAGS,
-    is_file=lambda content: "configList" in content and content.keys() <= _FILE_KEYS,
+    is_file=lambda content: "configList" in (keys := in_any_case(content, _FILE_KEYS)) and keys.keys() <= _FILE_KEYS,
+    kinds={_POLICY: _of_policy("rdmaSharedDevicePlugin")},
 )
 
 
@@ -114,7 +148,6 @@ def matches(chosen: GivenSettings) -> Iterator[Match]:
     Raises UsageError.
     """
     chosen.take("isRdma")
-    chosen.take("IsRdma")
     plain: Match = {"vendor": "rdma"}
     for theirs, fact in _FACTS.items():
         if values := [str(value).lower() for value in chosen.items(theirs)]:
@@ -163,7 +196,8 @@ def _numbers(text: str, numbers: str) -> Iterator[int]:
 def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
     imported = Imported("sriov")
     found = flags(invocation.flag_words, LOG_SWITCHES | {"use-cdi"}, _SRIOV_FLAGS)
-    given, content = GivenSettings({f"-{name}": each[-1] for name, each in found.items()}), GivenSettings(file or {})
+    given = GivenSettings({f"-{name}": each[-1] for name, each in found.items()})
+    content = GivenSettings(in_any_case(file or {}, _SRIOV_KEYS))
     prefix = given.take("-resource-prefix", "intel.com")
     path = given.take("-config-file", "/etc/pcidp/config.json")
     if file is None:
@@ -174,7 +208,9 @@ def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, 
     rules = [rule for number, entry in enumerate(entries) for rule in _rules(entry, number, prefix, imported)]
     imported.put("vendors.rdma", {"mode": "sriov"} if rules else {"enabled": False})
     if rules:
-        imported.config["resources"] = [*rules, {"match": {"vendor": "rdma"}, "advertise": False}]
+        every = {"match": {"vendor": "rdma"}, "advertise": False}
+        has_rest = all(rule["match"] != every["match"] for rule in rules)
+        imported.config["resources"] = [*rules, *([every] if has_rest else [])]
     imported.note_left_out([*given.left(), *content.left()], _SRIOV_REASONS, "the plugin does not know it")
     return imported
 
@@ -188,16 +224,19 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
     written = given.take("selectors") or {}
     selectors = written if isinstance(written, list) else [written]
     given.take("deviceType")
+    misplaced = [f"resourceList[{number}].{key}" for key in sorted(_TRANSLATED | WITHOUT_FACT) if entry.get(key)]
     for place, selector in enumerate(selectors):
         if not isinstance(selector, Mapping):
             raise not_keys(f"resourceList[{number}].selectors[{place}]", selector)
         if not _is_rdma(selector):
             imported.note_difference(f"{name} is left out: {_NOT_SERVED}")
-        elif unknown := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
+        elif without := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
             imported.note_difference(
-                f"{name} is left out: no fact of a device corresponds to {', '.join(unknown)}; write a rule for"
+                f"{name} is left out: no fact of a device corresponds to {', '.join(without)}; write a rule for"
                 " it, with `physfn`, the PCI address of the physical function"
             )
+        elif unknown := [*sorted(key for key in selector.keys() - _SRIOV_KEYS if selector[key]), *misplaced]:
+            imported.note_difference(f"{name} is left out: {', '.join(unknown)} is not known: {_WIDER}")
         else:
             chosen = GivenSettings(selector, f"resourceList[{number}].selectors[{place}].")
             for match in matches(chosen):
@@ -207,7 +246,7 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
 
 
 def _is_rdma(selector: Mapping[str, Any]) -> bool:
-    return selector.get("isRdma", selector.get("IsRdma")) is True
+    return selector.get("isRdma") is True
 
 
 SRIOV = Plugin(
@@ -215,5 +254,6 @@ SRIOV = Plugin(
     lambda name: "sriovdp" in name or "sriov-network-device-plugin" in name,
     _translate_sriov,
     _SRIOV_FLAGS,
-    is_file=lambda content: content.keys() == {"resourceList"},
+    is_file=lambda content: in_any_case(content, {"resourceList"}).keys() == {"resourceList"},
+    kinds={_POLICY: _of_policy("sriovDevicePlugin")},
 )

@@ -1,7 +1,7 @@
 """The contents of a text, and their plugins: files, flags, manifests, or values of a chart with subcharts."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +82,7 @@ def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> I
             imported = plugin.imported(invocation, file.content if file else None, with_ignored=with_ignored)
             names = [invocation.workload or invocation.container] if len(started) > 1 else []
             imported.name = "-".join([*names, file.name if file else ""]).strip("-") or plugin.name
+            imported.is_default = file is not None and file.is_default
             yield imported
 
 
@@ -115,6 +116,8 @@ def _of_manifest(document: Mapping[str, Any], wanted: Plugin | None) -> Iterator
         for plugin in [wanted] if wanted else PLUGINS.values():
             if start := plugin.kinds.get(manifest.kind_of(item)):
                 yield from ((plugin, part) for part in start(item))
+        for values in manifest.chart_values(item):
+            yield from _of_chart(values, wanted)
         for part in manifest.parts(item):
             if isinstance(part, Invocation):
                 containers.append(part)
@@ -125,6 +128,30 @@ def _of_manifest(document: Mapping[str, Any], wanted: Plugin | None) -> Iterator
     if wanted and not named:
         named = [(wanted, each) for each in candidates if each.flag_names() <= wanted.flags]
     yield from named
+
+
+def _of_chart(values: manifest.ChartValues, wanted: Plugin | None) -> Iterator[_Owned]:
+    """The parts that a chart starts with the values of an object; its name tells the plugin, else its values do."""
+    plugin, chart = _READ.get(values.chart, (None, None))
+    content = values.content
+    if plugin is not None and chart is not None:
+        found: Iterator[_Owned] = ((plugin, part) for part in chart.started(content) if wanted in (None, plugin))
+    elif is_umbrella(content):
+        found = umbrella_parts(content, wanted)
+    elif content and any(one.is_file(content) or one.chart_of(content) for one in _among(wanted)):
+        found = _of_mapping(content, wanted)
+    else:
+        return
+    for owner, part in found:
+        yield owner, _with_losses(part, values.losses)
+
+
+def _with_losses(part: _Part, losses: tuple[str, ...]) -> _Part:
+    return replace(part, differences=part.differences + losses) if isinstance(part, Invocation) else part
+
+
+def _among(wanted: Plugin | None) -> Iterable[Plugin]:
+    return [wanted] if wanted else PLUGINS.values()
 
 
 def _of_command_line(invocation: Invocation, wanted: Plugin | None) -> Iterator[_Owned]:
@@ -189,16 +216,36 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     if not_served := ", ".join(sorted(set(_not_served(objects)))):
         reason = f"devices of {not_served} are not served by devherd"
         return UsageError(what, reason, "leave these to Intel's own plugin and operator")
-    if reason_and_cure := _of_companions(documents, objects) or umbrella_hint(documents):
+    if reason_and_cure := _of_companions(documents, objects) or umbrella_hint(documents) or _of_objects(objects):
         return UsageError(what, *reason_and_cure)
-    if plugin:
-        return UsageError(what, f"nothing in it belongs to {plugin}", "name its plugin with --plugin")
-    if all(document in (None, "") for document in documents):
-        return UsageError(what, "it is empty", "give the plugin's file, its flags, its manifest or its chart's values")
+    is_empty = all(document in (None, "") for document in documents)
+    if plugin or is_empty:
+        why = "it is empty" if is_empty else f"nothing in it belongs to {plugin}"
+        return UsageError(what, why, "give the plugin's file, its flags, its manifest or its chart's values")
     known = ", ".join(sorted(PLUGINS))
     return UsageError(
         what, f"known are configurations, flag lists and manifests of {known}", "name its plugin with --plugin"
     )
+
+
+def _of_objects(objects: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Reason and cure for objects of charts and operators that are not read; None without such objects."""
+    if charts := ", ".join(sorted({values.chart for item in objects for values in manifest.chart_values(item)})):
+        return f"the values of the chart {charts} are not read", _RENDER
+    others = {manifest.kind_of(item) for item in objects if item["kind"] not in _OF_KUBERNETES}
+    if not others:
+        return None
+    kinds = ", ".join(sorted(others))
+    read = ", ".join(sorted({kind for plugin in PLUGINS.values() for kind in plugin.kinds}))
+    made = "give what its operator makes of it: `kubectl get daemonset,configmap -A -o yaml`"
+    return f"{kinds} is not read; of operators' objects {read} are", made
+
+
+_OF_KUBERNETES = frozenset(
+    {"ConfigMap", "DaemonSet", "Deployment", "StatefulSet", "ReplicaSet", "Job", "Pod", "Namespace", "List"}
+    | {"Service", "ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+)
+"""Kinds of objects that are no operator's."""
 
 
 def _of_companions(documents: list[Any], objects: list[Mapping[str, Any]]) -> tuple[str, str] | None:

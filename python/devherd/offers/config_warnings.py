@@ -47,6 +47,8 @@ def _idle_rules(config: ResolvedConfig, facts: Collection[Facts], offers: Offers
             )
         else:
             yield from _without_devices([(rule.place, rule.match)], facts)
+            if _keeps_the_rest(rule):
+                continue
 
 
 def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
@@ -57,6 +59,19 @@ def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[
 
 def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
     for place, match in matches:
+def _named(left_out: Collection[tuple[Facts, str]]) -> str:
+    """Devices that are left out, by the reason of the first: `only 0000:01:00.0, which is left out: …`."""
+    [(first, why), *others] = left_out
+    name = first.get("pci_address") or first["id"]
+    more = f" and {len(others)} more, which are" if others else ", which is"
+    return f"only {name}{more} left out: {why}"
+
+
+def _keeps_the_rest(rule: ResourceRule) -> bool:
+    """True for a rule that keeps what the rules before it leave of a vendor from being offered; none may be left."""
+    return not rule.advertise and rule.match.facts.keys() <= {"vendor"} and not rule.match.exclude
+
+
         if not any(selects(match, each) for each in facts) and not _waits(match, facts):
             yield (
                 f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — compare it with"
