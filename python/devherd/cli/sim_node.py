@@ -41,11 +41,11 @@ def run_node(arguments: argparse.Namespace) -> int:
         {model: mi300x, cards: 8, addresses: ["0000:19:00.0", ...], numa_nodes: 2, hives: 1, p2p: true,
          compute_partition: CPX, memory_partition: NPS4, xcp_name: amdgpu_xcp_, first_xcp: 0, display: false,
          driver: amdgpu, vfs: 0}
-      intel_gpu: {driver: xe, cards: 2, vfs: 7, numa_nodes: 2, device_id: "0xe20b"}
+      intel_gpu: {driver: xe, cards: 2, vfs: 7, vf_driver: own, numa_nodes: 2, device_id: "0xe20b"}
       xilinx_fpga:
         {cards: 2, devices: 1, vendor: "0x10ee", vbnv: xilinx_u200_xdma_201830_2, timestamp: "1561465320",
          management: true, qdma: false, serial_number: true, numa_nodes: 2}
-      rdma: {cards: 2, vfs: 4, numa_nodes: 2, link_layer: Ethernet}
+      rdma: {cards: 2, vfs: 4, vf_driver: vfio-pci, numa_nodes: 2, link_layer: Ethernet}
       usb: [{vendor: "0403", product: "6001", serial: A50285BI, function: serial}]
       devices: [{path: /dev/kvm, number: "10:232", subsystem: misc}]
       tree: |                        # anything else, one entry a line, put on top of the rest

@@ -25,8 +25,9 @@ def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: 
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
     has_matches = bool(config.resources or matches)
     facts = [facts_of(entry) for entry in entries if not entry.left_out] if has_matches else []
+    left_out = [(facts_of(entry), entry.left_out) for entry in entries if entry.left_out] if has_matches else []
     return [
-        *(_idle_rules(config, facts, offers) if facts else ()),
+        *(_idle_rules(config, facts, left_out, offers) if facts or left_out else ()),
         *(_without_devices(matches, facts) if facts else ()),
         *_simulated_beside_real(offers.offers),
         *_given_twice(offers.offers),
@@ -34,31 +35,30 @@ def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: 
     ]
 
 
-def _idle_rules(config: ResolvedConfig, facts: Collection[Facts], offers: Offers) -> Iterator[str]:
-    """Warn about resource rules that apply to no device: they match none, or earlier rules match the same."""
+def _idle_rules(
+    config: ResolvedConfig, facts: Collection[Facts], left_out: Collection[tuple[Facts, str]], offers: Offers
+) -> Iterator[str]:
+    """Warn about resource rules that apply to no device: they match none, or earlier rules match the same.
+
+    `left_out`: the facts of devices that no rule can offer, each with the reason.
+    """
     met = set(offers.rules.values())
     for number, rule in enumerate(config.resources):
         if f"resources[{number}]" in met or _is_in_order(rule, config.warnings):
             continue
         if any(selects(rule.match, each) for each in facts):
+            if _keeps_the_rest(rule):
+                continue
             yield (
                 f"{rule.place}: never reached on this node: the rules before it match every device that it matches"
                 " — move it before them, or remove it"
             )
-        else:
+        elif why := [(each, why) for each, why in left_out if selects(rule.match, each)]:
+            yield f"{rule.place}: matches {_named(why)} — remove the rule, or offer other devices by it"
+        elif facts:
             yield from _without_devices([(rule.place, rule.match)], facts)
-            if _keeps_the_rest(rule):
-                continue
 
 
-def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
-    """True if the part needs no warning: it is optional, or another warning already covers it."""
-    key = part.place.rpartition(" ")[2]
-    return part.optional or any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
-
-
-def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
-    for place, match in matches:
 def _named(left_out: Collection[tuple[Facts, str]]) -> str:
     """Devices that are left out, by the reason of the first: `only 0000:01:00.0, which is left out: …`."""
     [(first, why), *others] = left_out
@@ -72,6 +72,14 @@ def _keeps_the_rest(rule: ResourceRule) -> bool:
     return not rule.advertise and rule.match.facts.keys() <= {"vendor"} and not rule.match.exclude
 
 
+def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
+    """True if the part needs no warning: it is optional, or another warning already covers it."""
+    key = part.place.rpartition(" ")[2]
+    return part.optional or any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
+
+
+def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
+    for place, match in matches:
         if not any(selects(match, each) for each in facts) and not _waits(match, facts):
             yield (
                 f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — compare it with"

@@ -196,6 +196,19 @@ def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, Reso
     return None, _DEFAULT_RULE
 
 
+ELSEWHERE = "sriov_elsewhere"
+"""The fact of a physical function whose virtual functions are no devices here."""
+_NAMES = frozenset({"pci_address", "id", "card"})
+
+
+def is_named(config: ResolvedConfig, device: Device) -> bool:
+    """Whether a rule offers, by its name, a physical function whose virtual functions are no devices here."""
+    if device.attribute(ELSEWHERE) is None:
+        return False
+    _, rule = _rule_for(config.resources, Entry(device, device.resource_name or ""))
+    return rule.advertise and bool(_NAMES & rule.match.facts.keys())
+
+
 def _advertise(choice: _Choice, offered: Offered, by_name: dict[str, Offer]) -> None:
     offer = by_name.get(choice.name)
     if offer is None:

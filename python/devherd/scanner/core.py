@@ -5,16 +5,16 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from devherd._native import Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
+from devherd._native import Device, Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
 from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
 from devherd.inventory import Entry
-from devherd.offers import device_plugin
+from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
 from devherd.text import amount
 
@@ -54,6 +54,16 @@ def settled_looks(poller: Poller) -> list[Look]:
         time.sleep(SECOND_LOOK_SECONDS)
         looks = poller.poll()
     return looks
+
+
+def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], str | None]:
+    """Why a device is not offered although no rule says so; None if it is offered, or if a rule names it."""
+
+    def why(device: Device) -> str | None:
+        reason = native.left_out(device)
+        return None if reason is not None and rules.is_named(config, device) else reason
+
+    return why
 
 
 def vendor_options(config: ResolvedConfig) -> dict[str, str]:

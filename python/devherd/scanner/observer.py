@@ -32,6 +32,7 @@ from devherd.reasons.registry import (
 )
 from devherd.scanner.core import (
     edits_by,
+    left_out_by,
     log_scan,
     native_poller,
     native_scanner,
@@ -115,8 +116,9 @@ class Observer:
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
         """The vendors whose options have changed since the last scan."""
         self.last_scan: Scan | None = None
-        self.changes_in_silence = False
-        """Whether the last scan has found a device that can change into another one without an event."""
+        self.changes_in_silence = self._has_other_rules = False
+        """Whether the last scan has found a device that can change into another one without an event; whether rules of
+        the configuration have changed since: one may name what is left out."""
         self.scan_problems: list[spool_pb2.Problem] = []
         self.kernel_log_problems: list[spool_pb2.Problem] = []
         self.problems: list[spool_pb2.Problem] = []
@@ -148,6 +150,7 @@ class Observer:
         if config.cdi_directory != self.config.cdi_directory:
             self._cdi = CdiSpecs(config)
         self._reconfigured |= changed
+        self._has_other_rules |= config.resources != self.config.resources
         self._judge_by(config)
         self.offering.reconfigure(config)
         self.kernel_log.reconfigure(config)
@@ -177,9 +180,10 @@ class Observer:
         self.gone.take_orders()
         dropped, self._reconfigured = self._reconfigured, set()
         before, platforms, version = self.inventory.entries, self.inventory.platforms, self.inventory.version
-        if scan.changed or dropped or gone or self.inventory.has_gone:
+        if scan.changed or dropped or gone or self.inventory.has_gone or self._has_other_rules:
+            self._has_other_rules = False
             forgotten = self.gone.lost.forgotten
-            forget_after, why = self.config.health.forget_after, self._native.left_out
+            forget_after, why = self.config.health.forget_after, left_out_by(self.config, self._native)
             self.inventory.observe(
                 scan, clock, forget_after, dropped, left_out=why, gone=gone, held=held, forgotten=forgotten
             )
@@ -223,11 +227,11 @@ class Observer:
     def _sort_out(self) -> None:
         """Collect the devices that every poll needs; valid until the inventory changes."""
         entries = self.inventory.entries.values()
+        elsewhere = renamed(entries) if self.inventory.has_gone else {}
         self._noted_by_the_scan = [
             (entry, entry.findings if entry.gone_since is None else [_why_gone(entry, elsewhere.get(entry.key, ()))])
             for entry in entries
             if not entry.is_found or entry.findings
-        elsewhere = renamed(entries) if self.inventory.has_gone else {}
         ]
         self._has_network_card = any(entry.gone_since is None and host.is_network_card(entry) for entry in entries)
 
@@ -462,9 +466,9 @@ _GONE = Finding(
 )
 
 
-def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-    return {vendor for vendor in before.keys() | after.keys() if before.get(vendor) != after.get(vendor)}
 def _why_gone(gone: Entry, there: Sequence[Entry]) -> Finding:
     return renaming(gone, there) if there else _GONE
 
 
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {vendor for vendor in before.keys() | after.keys() if before.get(vendor) != after.get(vendor)}

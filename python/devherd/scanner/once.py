@@ -14,6 +14,7 @@ from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import spool_pb2
 from devherd.scanner.core import (
     edits_by,
+    left_out_by,
     native_poller,
     native_scanner,
     notice_messages,
@@ -53,7 +54,7 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
         if answer.ask(scan.requests):
             scan = native.scan()
     inventory = Inventory()
-    inventory.observe(scan, 0.0, config.health.forget_after, left_out=native.left_out)
+    inventory.observe(scan, 0.0, config.health.forget_after, left_out=left_out_by(config, native))
     policy = Policy(config.health.recover_after)
     policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})

@@ -47,6 +47,8 @@ class IntelGpuSpec(BaseModel):
     """Their number."""
     vfs: Annotated[int, Field(ge=0, le=63)] = 0
     """Number of virtual functions of each."""
+    vf_driver: Literal["own", "vfio-pci"] = "own"
+    """Driver of the virtual functions: the card's own, or vfio-pci, as for virtual machines."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
     """Number of NUMA nodes that they are spread over; 0 = unknown."""
     device_id: Annotated[str, Written(r"^0x[0-9a-f]{4}$", "a PCI device id in lower case", '"0xe20b"')] | None = None
@@ -83,7 +85,8 @@ def _card(spec: IntelGpuSpec, numa_node: int, slots: Slots, numbers: Numbers) ->
         *_management_engine(physical, spec.driver, numbers.take("mei")),
     ]
     for function in virtual:
-        made += [*pci.entries(function), *amdgpu.card(function, numbers.take("drm card"))]
+        made += pci.entries(function)
+        made += amdgpu.card(function, numbers.take("drm card")) if function.driver == spec.driver else []
     return made
 
 
@@ -95,7 +98,7 @@ def _functions(spec: IntelGpuSpec, path: str, numa_node: int) -> Iterator[pci.Fu
             path=place,
             device=int(spec.device_id or _DEVICE_IDS[spec.driver], 16),
             pci_class=_DISPLAY_CLASS,
-            driver=spec.driver,
+            driver=spec.driver if place == path or spec.vf_driver == "own" else spec.vf_driver,
             numa_node=numa_node,
             physical=None if place == path else path,
             virtual=virtual if place == path else (),

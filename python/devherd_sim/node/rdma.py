@@ -15,6 +15,7 @@ from devherd_sim.node.machine import class_device, class_node
 from devherd_sim.node.pci import Slots, numa_node_of, virtual_function
 
 _MELLANOX = 0x15B3
+_DRIVER = "mlx5_core"
 _NETWORK_CLASSES = {"InfiniBand": 0x020700, "Ethernet": 0x020000}
 _MAJOR, _DYNAMIC_MAJOR = 231, 509
 _FIXED_MINORS = 32
@@ -45,6 +46,8 @@ class RdmaSpec(BaseModel):
     """Their number."""
     vfs: Annotated[int, Field(ge=0, le=31)] = 0
     """Number of virtual functions of each."""
+    vf_driver: Literal["own", "vfio-pci"] = "own"
+    """Driver of the virtual functions: the card's own, or vfio-pci, as for virtual machines."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
     """Number of NUMA nodes that they are spread over; 0 = unknown."""
     link_layer: Literal["InfiniBand", "Ethernet"] = "InfiniBand"
@@ -68,7 +71,7 @@ def entries(specs: Sequence[RdmaSpec], slots: Slots, numbers: Numbers) -> list[E
             made += pci.entries(pci.bridge_above(path, numa_node))
             for function in _functions(spec, path, numa_node):
                 made += pci.entries(function)
-                made += _device(spec, function, numbers.take("rdma device"))
+                made += _device(spec, function, numbers.take("rdma device")) if function.driver == _DRIVER else []
     return made
 
 
@@ -81,7 +84,7 @@ def _functions(spec: RdmaSpec, path: str, numa_node: int) -> Iterator[pci.Functi
             vendor=_MELLANOX,
             device=0x101B if place == path else 0x101C,
             pci_class=_NETWORK_CLASSES[spec.link_layer],
-            driver="mlx5_core",
+            driver=_DRIVER if place == path or spec.vf_driver == "own" else spec.vf_driver,
             numa_node=numa_node,
             physical=None if place == path else path,
             virtual=virtual if place == path else (),

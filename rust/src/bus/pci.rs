@@ -3,13 +3,14 @@
 //! <https://docs.kernel.org/PCI/sysfs-pci.html>. One read of the `uevent` file gives most facts; single attributes are
 //! read only for facts that the `uevent` file lacks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::functions::Functions;
 use crate::device::{Device, PciFunction};
 use crate::host::Host;
 use crate::host::attribute::{self, Attribute, AttributeError};
-use crate::host::directory::{self, Directory};
+use crate::host::directory::{self, Directory, is_numbered};
 
 /// The directory of the PCI function that contains a sysfs path: the path up to its last part that is an address.
 #[must_use]
@@ -101,6 +102,24 @@ pub fn virtual_functions(function: &Path) -> Result<u32, AttributeError> {
         Err(error) if error.is_absent() => Ok(0),
         count => count.map(|count| u32::try_from(count).unwrap_or_default()),
     }
+}
+
+/// The drivers of a function's virtual functions if none of these has a directory of this class, as devices for
+/// containers have; `None` if one has, or if there are none. Without a driver: `no driver`.
+#[must_use]
+pub fn virtual_functions_elsewhere(host: &Host, function: &Path, class: &str) -> Option<String> {
+    let open = Directory::open(function).ok()?;
+    let mut drivers = BTreeSet::new();
+    for name in open.names().ok()?.into_iter().filter(|name| is_numbered(name, "virtfn")) {
+        let place = host.behind_link(function, &open.link(&name).ok()?);
+        if directory::exists(&place.join(class)) {
+            return None;
+        }
+        let driver = directory::link(&place.join("driver")).ok();
+        let name = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        drivers.insert(name.unwrap_or_else(|| "no driver".to_owned()));
+    }
+    (!drivers.is_empty()).then(|| drivers.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// Every PCI function of the host, found by descending through the bridges: for trees whose class directories contain

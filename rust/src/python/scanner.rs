@@ -194,7 +194,7 @@ impl Scanner {
         Ok(lock(&self.0).edits(&device.0, platform, way(by)?, resource_name).map(Edits::from))
     }
 
-    fn left_out(&self, device: &Device) -> Option<&'static str> {
+    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
         lock(&self.0).left_out(&device.0)
     }
 

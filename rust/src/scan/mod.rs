@@ -2,6 +2,7 @@
 
 mod unserved;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,7 +150,7 @@ impl Scanner {
 
     /// Why the vendor's options keep a device out of the offers; `None` if it is offered, or the vendor is switched off.
     #[must_use]
-    pub fn left_out(&self, device: &Device) -> Option<&'static str> {
+    pub fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
         self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device)
     }
 

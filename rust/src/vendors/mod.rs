@@ -16,16 +16,31 @@ pub mod table;
 pub mod testing;
 pub mod xilinx_fpga;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, Found, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
 
-/// The reason for leaving a physical function out of the offers.
-const VIRTUAL_FUNCTIONS_INSTEAD: &str = "its virtual functions are offered instead";
+/// The fact with the drivers of a physical function's virtual ones, if none of these is a device here.
+const VIRTUAL_FUNCTIONS_ELSEWHERE: &str = "sriov_elsewhere";
+
+/// The reason for leaving a physical function out of the offers; `None` for a function without virtual ones.
+fn virtual_functions_instead(device: &Device) -> Option<Cow<'static, str>> {
+    device.attributes.get(VIRTUAL_FUNCTIONS)?;
+    Some(match device.text(VIRTUAL_FUNCTIONS_ELSEWHERE) {
+        None => "its virtual functions are offered instead".into(),
+        Some(drivers) => format!(
+            "its virtual functions are under {drivers}, and no devices here: a rule of `resources` that names its \
+             `pci_address` offers it"
+        )
+        .into(),
+    })
+}
 
 /// A family of devices that one scan finds.
 pub trait Vendor: Send + Sync {
@@ -60,7 +75,7 @@ pub trait Vendor: Send + Sync {
 
     /// The reason, for users, why the options keep a device out of the offers: its parts are offered instead, or the
     /// whole that it belongs to. `None` if the device is offered. A pure function of the device and the options.
-    fn left_out(&self, _device: &Device) -> Option<&'static str> {
+    fn left_out(&self, _device: &Device) -> Option<Cow<'static, str>> {
         None
     }
 

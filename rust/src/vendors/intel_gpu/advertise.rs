@@ -14,6 +14,8 @@ use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, HostPath, NotExamined, Problem};
 use crate::health::sources::scan;
 use crate::host::directory::Directory;
+use crate::host::{Host, resolve};
+use crate::vendors::VIRTUAL_FUNCTIONS_ELSEWHERE;
 
 /// What is said about a card.
 #[derive(Debug)]
@@ -91,6 +93,9 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     if facts.virtual_functions > 0 {
         let source = host.own_path(facts.card.device.join(VIRTUAL_FUNCTIONS));
         device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, source);
+        if let Some(drivers) = &facts.elsewhere {
+            device.note(VIRTUAL_FUNCTIONS_ELSEWHERE, drivers, host.own_path(&facts.card.device));
+        }
     }
     if let Some(physical) = &facts.physical {
         device.note("physfn", physical, host.own_path(facts.card.device.join("physfn")));
@@ -219,12 +224,14 @@ fn of_card(host: &Host, names: &[String], address: &str, nodes: &[CardNode]) -> 
             links.stale.push(format!("{name} -> {}", end.display()));
         }
     }
+    links
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
-    links
 
     /// A host with these links in /dev/dri/by-path, and the nodes card0 and renderD128.
     fn linked(links: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
@@ -249,8 +256,6 @@ mod tests {
 
     fn nothing() -> (Vec<String>, Vec<String>) {
         (Vec::new(), Vec::new())
-    use std::os::unix::fs::symlink;
-
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) physical: Option<String>,
     /// The number of its virtual functions; each of them is a card of its own.
     pub(super) virtual_functions: u32,
+    /// The drivers of its virtual functions, if none of them is a card.
+    pub(super) elsewhere: Option<String>,
     /// Its DRM nodes.
     pub(super) nodes: Vec<CardNode>,
     /// The existing nodes of its management engine; read only if monitoring is on.
@@ -69,6 +71,9 @@ impl Facts {
         let monitored = options.monitoring != IntelGpuMonitoring::Off;
         Ok(Some(Self {
             physical: physical_address(host, &card.device),
+            elsewhere: (virtual_functions > 0)
+                .then(|| pci::virtual_functions_elsewhere(host, &card.device, "drm"))
+                .flatten(),
             virtual_functions,
             nodes: names,
             management_nodes: if monitored { management_nodes(host, &card.device) } else { Vec::new() },

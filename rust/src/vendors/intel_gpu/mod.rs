@@ -15,13 +15,14 @@ mod advertise;
 mod card;
 mod locate;
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::per_card::per_card;
-use super::{VIRTUAL_FUNCTIONS_INSTEAD, Vendor};
-use crate::bus::pci::VIRTUAL_FUNCTIONS;
+use super::{Vendor, virtual_functions_instead};
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Mount, Way, cdi_name};
 use crate::fence::Fence;
@@ -65,8 +66,8 @@ impl Vendor for IntelGpu {
         for seen in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(seen.device.map(Arc::new));
             found.problems.extend(seen.problems);
-            found.unseen.extend(seen.unseen);
             found.notices.extend(seen.notice);
+            found.unseen.extend(seen.unseen);
             watched.extend(seen.watched);
         }
         if !found.unseen.is_empty() {
@@ -81,8 +82,13 @@ impl Vendor for IntelGpu {
         container_edits(device, way)
     }
 
-    fn left_out(&self, device: &Device) -> Option<&'static str> {
-        device.attributes.contains_key(VIRTUAL_FUNCTIONS).then_some(VIRTUAL_FUNCTIONS_INSTEAD)
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        let is_wanted = self.options.bypath == IntelGpuByPath::Single;
+        is_wanted.then(|| host.absolute(advertise::DIRECTORY)).into_iter().collect()
+    }
+
+    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
+        virtual_functions_instead(device)
     }
 }
 
@@ -91,13 +97,13 @@ impl Vendor for IntelGpu {
 struct Seen {
     device: Option<Device>,
     problems: Vec<Problem>,
+    notice: Option<Problem>,
     unseen: Option<NotExamined>,
     watched: Option<Monitored>,
 }
 
 fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: &ByPath) -> Seen {
     let key = card.key().to_owned();
-    notice: Option<Problem>,
     match Facts::read(host, card, options) {
         Ok(None) => Seen::default(),
         Ok(Some(facts)) => {

@@ -42,6 +42,7 @@ mod tegra;
 mod vgpu;
 mod wsl;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -192,9 +193,10 @@ impl Vendor for Nvidia {
         found.iter().any(|device| advertise::changes_in_silence(device))
     }
 
-    fn left_out(&self, device: &Device) -> Option<&'static str> {
+    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
         let for_virtual_machines = self.options.passthrough.then(|| mediated::left_out(device)).flatten();
-        for_virtual_machines.or_else(|| advertise::left_out(device, self.options.mig_strategy))
+        let left_out = for_virtual_machines.or_else(|| advertise::left_out(device, self.options.mig_strategy));
+        left_out.map(Cow::from)
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {

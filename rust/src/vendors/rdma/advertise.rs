@@ -12,6 +12,7 @@ use super::{RdmaPool, RdmaSelectors, VENDOR};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, Found, HostPath, NotExamined, Problem};
 use crate::host::Host;
+use crate::vendors::VIRTUAL_FUNCTIONS_ELSEWHERE;
 
 const EXCLUSIVE: &str = "rdma/hca";
 /// The default resource name, from the examples of the shared device plugin.
@@ -36,6 +37,9 @@ pub(super) fn functions(host: &Host, cards: &[Arc<Facts>]) -> Vec<Device> {
         if facts.virtual_functions > 0 {
             let source = host.own_path(facts.hca.function.join(VIRTUAL_FUNCTIONS));
             device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, source);
+            if let Some(drivers) = &facts.elsewhere {
+                device.note(VIRTUAL_FUNCTIONS_ELSEWHERE, drivers, host.own_path(&facts.hca.function));
+            }
         }
         match devices.iter_mut().find(|known| known.id == device.id) {
             Some(known) => add_paths(known, &device.paths),
@@ -81,14 +85,14 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     if let Some((driver, source)) = &facts.function.driver {
         device.note("driver", driver, host.own_path(source));
     }
-    for (name, attribute) in &facts.attributes {
-        device.note(name, word_of(attribute.text()), host.own_path(attribute.path()));
-    }
-    let ports = host.own_path(&facts.ports.path);
     // The auxiliary device of a subfunction: `mlx5_sf_dev_add` in drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c.
     if let Some(part) = hca.device.file_name().filter(|_| hca.device != hca.function) {
         device.note("subfunction", part.to_string_lossy().into_owned(), host.own_path(&hca.device));
     }
+    for (name, attribute) in &facts.attributes {
+        device.note(name, word_of(attribute.text()), host.own_path(attribute.path()));
+    }
+    let ports = host.own_path(&facts.ports.path);
     if !facts.ports.states.is_empty() {
         device.note("port_state", facts.ports.states.join(","), &ports);
         device.note("link_layer", distinct(&facts.ports.link_layers), &ports);

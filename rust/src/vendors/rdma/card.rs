@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) interfaces: Vec<Interface>,
     /// The number of virtual functions of its PCI function.
     pub(super) virtual_functions: u32,
+    /// The drivers of these, if none of them is an RDMA device.
+    pub(super) elsewhere: Option<String>,
 }
 
 /// A network interface.
@@ -57,13 +59,17 @@ pub(super) struct Ports {
 impl Facts {
     pub(super) fn read(host: &Host, hca: Arc<Hca>) -> Self {
         let attribute = |name| Attribute::read(hca.path.join(name)).ok().map(|attribute| (name, attribute));
+        let virtual_functions = pci::virtual_functions(&hca.function).unwrap_or_default();
         Self {
             function: pci::Function::read(&hca.function),
             origin: Origin::read(host, &hca.function),
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
             interfaces: Interface::of(hca.device.join("net")),
-            virtual_functions: pci::virtual_functions(&hca.function).unwrap_or_default(),
+            elsewhere: (virtual_functions > 0)
+                .then(|| pci::virtual_functions_elsewhere(host, &hca.function, "infiniband"))
+                .flatten(),
+            virtual_functions,
             hca,
         }
     }

@@ -12,6 +12,7 @@ mod advertise;
 mod card;
 mod locate;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,8 +21,7 @@ use serde_json::json;
 
 use super::card_cache::{CardCache, Located};
 use super::per_card::per_card;
-use super::{VIRTUAL_FUNCTIONS_INSTEAD, Vendor};
-use crate::bus::pci::VIRTUAL_FUNCTIONS;
+use super::{Vendor, virtual_functions_instead};
 use crate::device::{Device, Found, Platform};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
@@ -82,8 +82,8 @@ impl Vendor for Rdma {
     }
 
     /// Leaves out physical functions with virtual ones, as in sriov-network-device-plugin.
-    fn left_out(&self, device: &Device) -> Option<&'static str> {
-        device.attributes.contains_key(VIRTUAL_FUNCTIONS).then_some(VIRTUAL_FUNCTIONS_INSTEAD)
+    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
+        virtual_functions_instead(device)
     }
 }
 
