@@ -53,6 +53,18 @@ def test_a_rule_whose_devices_are_taken_by_those_before_it_is_told():
     ]
 
 
+def test_a_last_rule_that_keeps_out_the_rest_is_right_where_there_is_none():
+    """Defect: what `config import` had written was called a mistake where the rules before it have all functions.
+
+    One that keeps out certain devices, and comes too late, is one.
+    """
+    every = [{"match": {"id": "*0"}}, {"match": {"id": "*1"}}]
+    assert told({"resources": [*every, {"match": {"vendor": "nvidia"}, "advertise": False}]}, *GPUS) == []
+    assert told({"resources": [*every, {"match": {}, "advertise": False}]}, *GPUS) == []
+    [late] = told({"resources": [*every, {"match": {"model": "*"}, "advertise": False}]}, gpu(0, model="x"))[1:]
+    assert late.startswith("resources[2]: never reached on this node")
+
+
 def test_what_has_no_effect_on_any_node_is_not_told_twice():
     """The warning about the configuration says it already."""
     rules = [

@@ -521,3 +521,21 @@ def test_rules_of_the_sriov_plugin_choose_functions_by_interface_number_and_part
         "intel.com/first": ["0000:17:00.1"],
         "intel.com/second": ["0000:17:00.2"],
     }
+
+
+def test_a_subfunction_is_told_from_its_card(tmp_path: Path) -> None:
+    """Both are RDMA devices at one PCI address; the auxiliary device is the subfunction's own."""
+    node = SimulatedNode.create(tmp_path, preset("rdma-2"))
+    function = node.functions.path_of("0000:01:00.0").relative_to(tmp_path.resolve())
+    part = f"{function}/mlx5_core.sf.2/infiniband/mlx5_9"
+    nodes = (
+        f"sys/class/{kind}/{name}/ibdev = mlx5_9\nsys/class/{kind}/{name}/dev = 231:{minor}"
+        for kind, name, minor in (("infiniband_verbs", "uverbs9", 201), ("infiniband_mad", "umad9", 9))
+    )
+    write_tree(
+        "\n".join([f"{part}/node_type = 1: CA", f"sys/class/infiniband/mlx5_9 -> ../../../{part}", *nodes]), tmp_path
+    )
+    devices = {device.id: device for device in scanner(tmp_path).native.scan().devices}
+    at = ("pci_address", "subfunction")
+    assert [devices["mlx5_0"].attributes.get(name) for name in at] == ["0000:01:00.0", None]
+    assert [devices["mlx5_9"].attributes.get(name) for name in at] == ["0000:01:00.0", "mlx5_core.sf.2"]
