@@ -86,6 +86,21 @@ def test_why_the_driver_cannot_start_a_gpu_stands_in_place_of_the_advice_to_open
     assert [problem.error for problem in scan_once(node.config).problems] == [expected], "and in `devherd scan`"
 
 
+def test_a_device_that_its_driver_cannot_start_has_the_cause_beside_the_finding(tmp_path: Path) -> None:
+    """Defect: `RmInitAdapter failed`, and not that it wants the open kernel modules, where the UUID is known."""
+    node = Node(tmp_path, NodeSpec(nvidia=NvidiaSpec(gpus=2))).start()
+    address, other = node.node.nvidia.addresses()
+    node.say(OPEN_MODULES, FAILED, at=address)
+    node.say(FAILED, at=other)
+    node.hear()
+    details = {key[1]: one.finding.detail for key, held in node.files.observer.policy.all_held() for one in held}
+    assert details == {
+        address: f"{FAILED.format(address)} (NVRM: The NVIDIA GPU {address} (PCI ID: 10de:2bb1) installed in this "
+        "system requires use of the NVIDIA open kernel modules.)",
+        other: FAILED.format(other),
+    }
+
+
 def test_records_of_an_earlier_try_are_not_quoted(tmp_path: Path) -> None:
     """Whoever has changed the driver since would be told the old cause."""
     node = Node(tmp_path, NodeSpec(nvidia=NvidiaSpec(gpus=1, uninitialised=[0])))

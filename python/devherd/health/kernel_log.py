@@ -97,7 +97,16 @@ class LastWords:
         of_last_try = [event for event in found if newest - event.monotonic <= TRY_SECONDS]
         order = list(QUOTED)
         of_last_try.sort(key=lambda event: order.index(event.rule))
-        return [_INNER_SPACE.sub(" ", event.text.strip()) for event in of_last_try[:MOST_QUOTED]]
+        return [_in_a_line(event.text) for event in of_last_try[:MOST_QUOTED]]
+
+    def why(self, event: "KernelLogEvent") -> str:
+        """What the driver said of the cause of this event in the same try; empty if nothing."""
+        order = list(QUOTED)
+        if event.rule not in QUOTED or not event.pci_address:
+            return ""
+        causes = (self._events.get((event.pci_address, name)) for name in order[: order.index(event.rule)])
+        in_time = [one for one in causes if one and abs(one.monotonic - event.monotonic) <= TRY_SECONDS]
+        return _in_a_line(in_time[0].text) if in_time else ""
 
     def _keep(self, event: "KernelLogEvent") -> None:
         key = event.pci_address or QUOTED[event.rule].vendor, event.rule
@@ -110,6 +119,10 @@ class LastWords:
 
 _INNER_SPACE = re.compile(r"\s+(?:NVRM:\s+)*")
 """Line ends of a record of several lines, each of which NVIDIA's driver begins with its name."""
+
+
+def _in_a_line(text: str) -> str:
+    return _INNER_SPACE.sub(" ", text.strip())
 
 
 class KernelLogSource:
@@ -178,7 +191,7 @@ class KernelLogSource:
             if rule.takes_nothing_away:
                 continue
             keys = self._devices(event, rule)
-            text = self._text_with_gpu(event)
+            text = self._text_with_cause(event) if rule.quoted else self._text_with_gpu(event)
             for key in keys:
                 _take_in(matched.seen, event, rule, key, text)
                 if event.xid:
@@ -220,6 +233,11 @@ class KernelLogSource:
         """The text, with the GPU that the link of a switch leads to."""
         keys = [] if event.link is None else self._named.at_link(event.pci_address, event.link)
         return f"{event.text} (this link leads to the GPU at {keys[0][1]})" if keys else event.text
+
+    def _text_with_cause(self, event: "KernelLogEvent") -> str:
+        """The text, with what the driver has said of its cause."""
+        why = self.last_words.why(event)
+        return f"{event.text} ({why})" if why else event.text
 
     def _devices(self, event: "KernelLogEvent", rule: "Rule") -> list["DeviceKey"]:
         named = self._named
