@@ -137,7 +137,7 @@ impl Installation {
         let mut dangling = Vec::new();
         for folder in folders.iter() {
             let path = |name: &String| format!("{}/{name}", folder.path);
-            let is_there = |path: &String| resolve::exists(&driver_root, Path::new(path));
+            let is_there = |path: &String| resolve::exists(driver_root, Path::new(path));
             let (there, not): (Vec<_>, Vec<_>) = folder.libraries.iter().map(path).partition(is_there);
             self.platform.paths.extend(there.into_iter().map(|path| place(path, LIBRARY)));
             dangling.extend(not);
