@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from devherd._native import Device, Evidence, Fact, Finding
 from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.health.policy import Rules
+from devherd.health.held import Now, Seen
+from devherd.health.policy import Policy, Rules
 from devherd.inventory import Entry, Inventory
 from devherd.reasons.xids import OF_PLUGIN_IGNORED
 
@@ -91,3 +92,19 @@ def test_a_driver_whose_recovery_action_does_not_speak_of_an_xid_does_not_end_it
         assert meaning.action == "unhealthy"
         assert (Evidence.RECOVERY_UNASKED in meaning.evidence) is is_believed
         assert Evidence.RECOVERY_NONE in meaning.evidence
+
+
+@pytest.mark.parametrize("source", ["nvml", "kernel-log"])
+def test_a_start_of_the_gpu_disproves_xid_143_and_no_other(source):
+    """Defect: "GPU Initialization Error" stood, under a driver before 575 until a reset, though the GPU works since."""
+    gpu, policy = GPU.key, Policy(3)
+    before, after = Seen(), Seen()
+    for code in ("143", "79"):
+        before.happened(gpu, Finding(source=source, reason="xid", value=code), 10.0)
+    policy.note(before, Now(1000.0, 11.0, "boot"))
+    assert {one.finding.value for one in policy.held_against(gpu) if one.counts} == {"143", "79"}
+
+    after.evident(gpu, Evidence.STARTED, 20.0)
+    policy.note(after, Now(1010.0, 21.0, "boot"))
+
+    assert {one.finding.value for one in policy.held_against(gpu) if one.counts} == {"79"}

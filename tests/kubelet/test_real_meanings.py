@@ -75,7 +75,7 @@ def bed(herd_node, tool, tmp_path, monkeypatch):
 def test_every_meaning_is_played_or_says_where_it_is():
     """A new one has to be added to meaning_rows.py."""
     assert missing() == []
-    assert PLAYED_ELSEWHERE.keys() <= MEANINGS.keys()
+    assert {(source, reason) for source, reason, *_ in PLAYED_ELSEWHERE} <= MEANINGS.keys()
 
 
 @pytest.mark.timeout(400)
