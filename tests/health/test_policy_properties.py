@@ -117,7 +117,7 @@ def test_taking_a_reason_back_never_frees_a_device_that_another_holds(seen_looks
 
 
 RECORDS = {
-    "off-bus": {Evidence.ANSWERED, Evidence.STARTED, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
+    "off-bus": {Evidence.ANSWERED, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
     "not-started": {Evidence.STARTED, Evidence.RESTARTED, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
     "gpu-lost": {Evidence.RESTARTED, Evidence.RECOVERY_NONE, Evidence.REBOUND, Evidence.READDED, Evidence.OPERATOR},
 }

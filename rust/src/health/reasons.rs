@@ -50,14 +50,8 @@ const UNTIL_STARTED: &[Evidence] = &[
     Evidence::Restarted,
     Evidence::Started,
 ];
-const UNTIL_IT_ANSWERS: &[Evidence] = &[
-    Evidence::Rebound,
-    Evidence::Readded,
-    Evidence::Rebooted,
-    Evidence::Operator,
-    Evidence::Started,
-    Evidence::Answered,
-];
+const UNTIL_IT_ANSWERS: &[Evidence] =
+    &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::Answered];
 const UNTIL_WELL: &[Evidence] = &[
     Evidence::Rebound,
     Evidence::Readded,
