@@ -248,19 +248,32 @@ def test_a_versal_card_is_no_problem_of_xrt_and_told_once(tmp_path, driver, said
     assert report(tmp_path, xilinx_fpga={"enabled": False}).notices == []
 
 
-@pytest.mark.parametrize("ids", ["10ee:903f", "10ee:abcd"])
-def test_a_card_without_a_shell_is_noted(tmp_path, ids):
+@pytest.mark.parametrize(
+    ("ids", "pci_class"), [("10ee:903f", "070001"), ("10ee:abcd", "070001"), ("10ee:d004", "120000")]
+)
+def test_a_card_without_a_shell_is_noted(tmp_path, ids, pci_class):
     """Defect: a U200 or U30 that shows its serial controller alone was not mentioned at all.
 
-    https://github.com/Xilinx/XRT/issues/9454, https://github.com/Xilinx/video-sdk/issues/99
+    https://github.com/Xilinx/XRT/issues/9454, https://github.com/Xilinx/video-sdk/issues/99; the last is the factory
+    image of a U250 (devices.h of XRT).
     """
-    write_tree(function("0000:b1:00.0", ids, "070001"), tmp_path)
+    write_tree(function("0000:b1:00.0", ids, pci_class), tmp_path)
     found = report(tmp_path)
     [note] = found.notices
     assert (found.problems, note.vendor, note.device) == ([], "xilinx-fpga", "0000:b1:00.0")
     assert note.error.startswith(f"a Xilinx card without a shell ({ids}, without a driver): flash one")
     [problem] = report(tmp_path, xilinx_fpga={"enabled": True}).problems
     assert problem.error.endswith("is true, but no device was found: the notes say what drives them")
+
+
+def test_a_factory_image_under_its_driver_is_a_problem_and_not_noted_beside(tmp_path):
+    """XRT's driver for management has it; there is nothing for containers."""
+    write_tree(function("0000:b1:00.0", "10ee:d004", "120000", "xclmgmt"), tmp_path)
+    write_tree("sys/devices/pci0000:b1/0000:b1:00.0/mgmt_pf ==", tmp_path)
+    found = report(tmp_path)
+    [problem] = found.problems
+    assert (found.notices, problem.device) == ([], "0000:b1:00.0")
+    assert "flash a shell" in problem.error
 
 
 def test_a_design_of_one_s_own_on_an_fpga_is_not_taken_for_a_card_without_a_shell(tmp_path):

@@ -35,6 +35,10 @@ const AMI: &str = "ami";
 /// may have these ids, too; it has another class.
 const SERIAL: u16 = 0x0700;
 const NO_SHELL: [u16; 2] = [0x903f, 0xabcd];
+/// The factory images of Alveo cards, for which `xclmgmt` is the only driver: `XBB_MFG` in `devices.h` of its sources,
+/// <https://github.com/Xilinx/XRT>.
+const FACTORY: [u16; 7] = [0xd000, 0xd004, 0xd008, 0xd00c, 0xd020, 0xd03c, 0xd04c];
+const XCLMGMT: &str = "xclmgmt";
 
 /// Remembers for each PCI function whether it can be unserved hardware.
 #[derive(Debug, Default)]
@@ -133,6 +137,9 @@ impl Candidate {
     /// Whether no vendor serves such a function under this driver. Only accelerators, displays and FPGAs without a shell
     /// count, not network cards.
     fn is_strange_to(&self, driver: Option<&str>) -> bool {
+        if self.has_no_shell() && driver == Some(XCLMGMT) {
+            return false; // its vendor says that it is not flashed
+        }
         let is_device = is_accelerator(self.class) || self.class >> 8 == DISPLAY || self.has_no_shell();
         is_device
             && !self.of.is_some_and(|(_, hardware)| driver.is_some_and(|driver| hardware.drivers.contains(&driver)))
@@ -201,7 +208,8 @@ impl Candidate {
 
     /// Whether it is what a card of Xilinx shows that was not flashed, or has fallen back to its factory image.
     fn has_no_shell(&self) -> bool {
-        self.id.0 == XILINX && self.class == SERIAL && NO_SHELL.contains(&self.id.1)
+        let ids: &[u16] = if self.class == SERIAL { &NO_SHELL } else { &FACTORY };
+        self.id.0 == XILINX && ids.contains(&self.id.1)
     }
 
     /// Whether it is a function of an Alveo V80; the first one stands for the card.
