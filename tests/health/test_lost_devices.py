@@ -219,6 +219,36 @@ def test_what_is_another_device_is_not_taken_for_the_lost_one(case):
     assert node.names == [gone.device.id]
 
 
+VIRTUAL = {"pci_address": "0000:01:00.1", "pci_driver": "xe", "physfn": "0000:01:00.0"}
+PORT_OF_CARD = {"pci_address": "0000:81:00.0", "pci_driver": "dfl-pci", "port": "1"}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "facts", "other"),
+    [
+        ("intel-gpu", VIRTUAL, {"pci_address": "0000:01:00.2"}),
+        ("intel-fpga", PORT_OF_CARD, {"port": "0"}),
+    ],
+    ids=["virtual function", "FPGA port"],
+)
+def test_a_part_that_is_tied_to_its_place_is_found_there_under_another_name(vendor, facts, other):
+    """Its driver was bound again, and the kernel has counted on. Another part of the card is not it."""
+    gone = device("a0", vendor, facts["pci_address"], gone_since=1.0, **facts)
+    again = device("a7", vendor, facts["pci_address"], found_since=1.0, **facts)
+    beside = device("a8", vendor, facts["pci_address"], found_since=1.0, **facts | other)
+    assert {key: [one.device.id for one in there] for key, there in renamed([gone, again, beside]).items()} == {
+        gone.key: ["a7"]
+    }
+    assert renamed([gone, beside]) == {}
+
+
+def test_a_division_that_was_made_anew_is_not_the_one_before():
+    """A MIG device, a partition: another one may have its number."""
+    for facts in ({"gpu_instance": "3", "compute_instance": "0"}, {"partition": "1"}):
+        gone = device("a", gone_since=1.0, **{"pci_address": "0000:83:00.0"} | facts)
+        assert renamed([gone, device("b", found_since=1.0, **{"pci_address": "0000:83:00.0"} | facts)]) == {}
+
+
 def test_a_subfunction_is_a_part_of_its_card():
     """It has the card's PCI address, and is no other name of the card."""
     card = device("mlx5_0", "rdma", "0000:01:00.0", found_since=5.0, **CARD)

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index", "subfunction")
 """Facts that say which part of its card a device is."""
+_DIVISIONS = ("gpu_instance", "compute_instance", "partition", "mdev_uuid", "subfunction")
+"""Facts of parts that an operator makes and removes."""
 _WHOLES = ("physfn", "physical_function")
 """Facts of a virtual function: the PCI address of its physical function."""
 _PORTS = {"usb_interface": "USB interface", "usb_port": "USB port", "pci_function": "PCI function"}
@@ -112,7 +114,8 @@ class _Found:
 
     def at_place_of(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices at this one's place."""
-        return self.by_place.get((device.card, device.port) if device.port else (device.vendor, device.pci_address), [])
+        address = device.vendor, f"{device.pci_address} {device.part}"
+        return self.by_place.get((device.card, device.port) if device.port else address, [])
 
     def there_before(self, device: health_pb2.LostDevice, gone_since: float) -> list[str]:
         """The ids of the devices with this one's serial number, or at its place, that were found before it was gone."""
@@ -123,8 +126,6 @@ class _Found:
         """The devices with this one's UUID, or that came to its place; none with another UUID or serial number."""
         if (device.vendor, device.uuid) in self.by_uuid:
             return [self.by_uuid[device.vendor, device.uuid][0]]
-        if device.part:
-            return []
         identity = ("uuid", device.uuid), ("serial", device.serial)
         return [
             entry
@@ -135,11 +136,16 @@ class _Found:
 
 
 def _place_of(entry: Entry) -> tuple[str, str] | None:
-    """What tells where a device is: of a generic one its group and port, of a whole PCI function vendor and address."""
-    facts = entry.device.attributes
+    """What tells where a device is: of a generic one its group and port, of others vendor, address and part.
+
+    None for what is not tied to a place: pools, and the divisions of a card, which are made anew.
+    """
     if port := _port_of(entry):
         return entry.device.card, port
-    return (entry.vendor, facts["pci_address"]) if _is_whole(entry) else None
+    facts, address = entry.device.attributes, entry.pci_address
+    if address is None or "," in address or any(name in facts for name in _DIVISIONS):
+        return None
+    return entry.vendor, f"{address} {_part_of(facts)}"
 
 
 def _port_of(entry: Entry) -> str:
