@@ -188,7 +188,10 @@ async def test_under_systemd_every_process_writes_for_the_journal_and_files_stay
 
 
 async def test_every_line_of_a_log_in_json_is_an_object_and_a_bind_that_fails_says_why(directory):
-    """Defect: gRPC's own lines and the last error were text, and the kernel's word for the failure was in neither."""
+    """Defect: gRPC's own lines and the last error were text, and the kernel's word for the failure was in neither.
+
+    Those lines were text in the files of the processes even when stderr had them as objects.
+    """
     unshared = ("unshare", "--user", "--map-root-user", "--mount")
     tried = subprocess.run([*unshared, "true"], capture_output=True, text=True, check=False)  # noqa: ASYNC221 - at once
     if tried.returncode:
@@ -201,6 +204,8 @@ async def test_every_line_of_a_log_in_json_is_an_object_and_a_bind_that_fails_sa
         await bed.until(lambda: "cannot bind" in bed.log, "a bind fails")
         await bed.until(lambda: "add_port" in bed.log or "E0" in bed.log, "gRPC's word for it")
     logged = [json.loads(line) for line in bed.log.splitlines()]
+    files = {file.name: file.read_text().splitlines() for file in bed.settings.logs_directory.iterdir()}
+    assert any("add_port" in json.loads(line)["message"] for lines in files.values() for line in lines)
     assert any(": Read-only file system" in entry["message"] for entry in logged)
     assert all({"time", "level", "process", "message"} <= entry.keys() for entry in logged)
 

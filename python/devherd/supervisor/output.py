@@ -98,7 +98,6 @@ class Output(POutputDispatcher):
             self.normallog.addHandler(file)
 
     def _log(self, data: bytes) -> None:
-        super()._log(data)
         if _NO_THREAD.search(data):
             self._no_thread_at = time.monotonic()
         lines, newline, rest = (self._line + data).rpartition(b"\n")
@@ -115,12 +114,13 @@ class Output(POutputDispatcher):
         self.normallog.close()
 
     def _pass_on(self, lines: bytes) -> None:
-        """Forward lines; with a log in JSON also those that libraries write."""
+        """Write lines to the file and forward them; in a log in JSON also those of libraries are objects."""
         if self._name:
             lines = b"".join(
                 line if line.startswith(b"{") else logs.as_json(line, self._name)
                 for line in lines.splitlines(keepends=True)
             )
+        super()._log(lines)
         self._forward(lines)
 
 
