@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from not_tested import not_tested
 from devherd import spool
 from devherd.config.loader import resolve
 from devherd.config.model import Config
+from devherd.kubelet.deadline import MuteError
 from devherd.proto import health_pb2, xpumd_pb2
 from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse, NICState, NICStateResponse
 from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo
@@ -447,3 +449,30 @@ def test_a_monitor_that_has_spoken_is_asked_until_what_it_said_is_let_go(tmp_pat
 def test_every_monitor_that_the_registry_names_can_be_asked():
     """By a class of its own or that of another one; its key in the configuration is read by the same name."""
     assert monitors.WAYS.keys() == registry.MONITORS.keys()
+
+
+def test_a_stream_that_grpc_does_not_end_ends_the_process(monkeypatch):
+    """Defect: without threads gRPC ended no call, so xpumd would have been silent for ever."""
+    never = threading.Event()
+
+    class Call:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            never.wait()
+            raise StopIteration
+
+        def cancel(self):
+            pass
+
+    class Channel:
+        def unary_stream(self, *_, **__):
+            return lambda _: Call()
+
+    monkeypatch.setattr(monitors, "LATE_SECONDS", 0.05)
+    stream = monitors.Stream(Channel())
+    with pytest.raises(MuteError, match="has not ended a call of xpumd"):
+        stream.cancel()
+    never.set()
+    stream.cancel()
