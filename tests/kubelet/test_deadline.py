@@ -81,7 +81,7 @@ async def test_a_server_that_does_not_stop_is_not_waited_for():
     with pytest.raises(MuteError):
         await deadline.stop(NoThreads(), 0.05)
     with pytest.raises(MuteError):
-        await deadline.start(asyncio.create_task(never()))
+        await deadline.over(asyncio.create_task(never()))
 
 
 async def test_a_question_that_cannot_be_asked_for_lack_of_threads_is_no_answer(monkeypatch, tmp_path):

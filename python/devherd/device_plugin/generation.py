@@ -148,8 +148,7 @@ class Generation:
         server, self._server = self._server, None
         if server is None or self._starting is None:
             return
-        with suppress(RuntimeError):
-            await deadline.start(self._starting)  # gRPC cannot stop a server that has not started
+        await deadline.over(self._starting)  # gRPC cannot stop a server that has not started
         await self._calls.idle()
         self._streams.close()
         await deadline.stop(server, STOP_SECONDS)
@@ -187,7 +186,8 @@ class Generation:
         self._server, self._starting = server, asyncio.create_task(server.start())
         for each in self._endpoints:
             each.bound()
-        await deadline.start(self._starting)
+        await deadline.over(self._starting)
+        self._starting.result()
 
     async def _live(self, began: float, predecessor: Predecessor | None) -> Ended:
         over, joined = asyncio.create_task(self._over()), asyncio.create_task(self._join(began, predecessor))

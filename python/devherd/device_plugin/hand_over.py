@@ -231,7 +231,7 @@ async def forget_clients(kubelet: KubeletSocket, socket_of_nobody: Endpoint, res
     add_DevicePluginServicer_to_server(_Nobody(), server)  # type: ignore[abstract]  # nothing else is called
     bind(server, socket_of_nobody.path)
     try:
-        await deadline.start(asyncio.create_task(server.start()))
+        await deadline.in_time(server.start(), 0.0, "the start of a server")
         socket_of_nobody.bound()
         with suppress(RegistrationError):  # expected
             await kubelet.registration(socket_of_nobody, resource_name, v1beta1.DevicePluginOptions()).done()

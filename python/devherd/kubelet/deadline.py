@@ -49,12 +49,9 @@ async def in_time(work: Coroutine[Any, Any, _T], seconds: float, what: str) -> _
         task.cancel()
 
 
-async def start(starting: "asyncio.Task[None]") -> None:
-    """Return once a server has started, with its error if there is one. Raises MuteError if it does not start."""
-    await asyncio.wait([starting], timeout=LATE_SECONDS)
-    if not starting.done():
-        raise MuteError("the start of a server", 0.0)
-    starting.result()
+async def over(starting: "asyncio.Task[None]") -> None:
+    """Return once the start of a server is over, well or not. Raises MuteError if it does not end."""
+    await in_time(asyncio.wait([starting]), 0.0, "the start of a server")
 
 
 async def stop(server: "grpc.aio.Server", grace: float | None) -> None:
