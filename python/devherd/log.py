@@ -1,12 +1,14 @@
 """Logging to stderr, as text or as JSON, one object a line."""
 
+import contextlib
 import json
 import logging
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LIBRARIES = ("asyncio", "grpc")
@@ -87,14 +89,14 @@ class _TextFormatter(logging.Formatter):
 class _JsonFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
         super().__init__()
-        self._process = process
+        self.process = process
         self.about: dict[str, str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
-            "process": self._process,
+            "process": self.process,
             "message": record.getMessage(),
         }
         # The subject of the message, by `extra={"fields": …}`, without empty fields.
@@ -129,6 +131,35 @@ def as_json(line: bytes, process: str) -> bytes:
     text = line.decode(errors="replace").rstrip("\n")
     record = logging.LogRecord("devherd", logging.WARNING, "", 0, "%s", (text,), None)
     return f"{_JsonFormatter(process).format(record)}\n".encode()
+
+
+@contextlib.contextmanager
+def library_lines_as_json() -> Iterator[None]:
+    """Where stderr is the instance's: make objects of what libraries write meanwhile, if the log is JSON."""
+    formatters = (handler.formatter for handler in logging.getLogger().handlers)
+    process = next((each.process for each in formatters if isinstance(each, _JsonFormatter)), None)
+    if process is None:
+        yield
+        return
+    reading, writing = os.pipe()
+    stderr = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    passing = threading.Thread(target=_pass_on, args=(reading, stderr, process), name="stderr", daemon=True)
+    try:
+        passing.start()
+        yield
+    finally:
+        os.dup2(stderr, 2)  # the end of the pipe, too: nobody else writes to it
+        if passing.ident is not None:
+            passing.join()
+        os.close(stderr)
+
+
+def _pass_on(reading: int, stderr: int, process: str) -> None:
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            os.write(stderr, line if line.startswith(b"{") else as_json(line, process))
 
 
 def fail(error: Exception) -> None:

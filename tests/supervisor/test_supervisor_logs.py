@@ -1,6 +1,7 @@
 """Where the log of the supervisor and of its children goes."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from instance import until
 from not_tested import not_tested
 from supervisor.loggers import LevelsByName, LogRecord
 
+from devherd import log as logs
 from devherd.log import Once, for_journal
 from devherd.supervisor.output import LOG_BYTES, LogFile, Stderr
 from devherd_sim.node.presets import preset
@@ -208,6 +210,24 @@ async def test_every_line_of_a_log_in_json_is_an_object_and_a_bind_that_fails_sa
     assert any("add_port" in json.loads(line)["message"] for lines in files.values() for line in lines)
     assert any(": Read-only file system" in entry["message"] for entry in logged)
     assert all({"time", "level", "process", "message"} <= entry.keys() for entry in logged)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_grpc_writes_in_a_rehearsal_is_an_object_too(capfd, monkeypatch, log_format):
+    """Defect: the rehearsal of a standby has the instance's stderr, whose other lines nobody reads."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logs.configure("first-scan", "info", log_format)
+    with logs.library_lines_as_json():
+        os.write(2, b"E1128 thd.cc:157] pthread_create failed\n")
+        logging.getLogger("devherd").info("rehearsed")
+    lines = capfd.readouterr().err.splitlines()
+    if log_format == "text":
+        assert "E1128 thd.cc:157] pthread_create failed" in lines
+    else:
+        assert {(line["process"], line["message"]) for line in map(json.loads, lines)} == {
+            ("first-scan", "E1128 thd.cc:157] pthread_create failed"),
+            ("first-scan", "rehearsed"),
+        }
 
 
 @pytest.mark.parametrize("error", ["--log-format=nonsense", "--run-dir=/proc/nowhere"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from devherd import log as logs
 from devherd.counters import BY_RESOURCE_CHILDREN, Counters
 from devherd.device_plugin.allocation import RefusedError, container_response
 from devherd.device_plugin.service import Calls, DevicePlugin, Streams
@@ -63,8 +64,9 @@ def rehearse(resources: Iterable[spool_pb2.Resource], settings: Settings) -> Non
     _check_kubelet(settings.kubelet_socket)
     _remove_left(directory)
     _check_directory(directory)
-    for resource in [*resources] or [spool_pb2.Resource(name="devherd.example/none")]:
-        asyncio.run(_serve_once(resource, settings))
+    with logs.library_lines_as_json():
+        for resource in [*resources] or [spool_pb2.Resource(name="devherd.example/none")]:
+            asyncio.run(_serve_once(resource, settings))
 
 
 def _check_kubelet(path: Path) -> None:
