@@ -278,10 +278,11 @@ fn two_fmes_in_one_card_are_a_problem_and_no_guess() {
 }
 
 #[test]
-fn an_fme_without_ports_is_a_problem_in_region_modes_only() {
+fn an_fme_without_ports_is_a_problem_in_each_mode() {
     let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[])));
-    assert_eq!(tree.af().problems, []);
-    assert!(complaints(&tree.scan(Region))[0].contains("no port belongs to this FME"));
+    for mode in [Af, Region, RegionDevel] {
+        assert!(complaints(&tree.scan(mode))[0].contains("no port belongs to this FME"));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 """Generated hosts: what is dead is never Healthy, and what is well is never condemned, whatever came before.
 
-Each card of a host has a life of its own: it sleeps, wakes, does not come back from sleep, and the kernel log has records
+Each card has a life of its own: it sleeps, wakes, does not come back from sleep, and the kernel log has records
 of that, of other functions and of starts that failed. Meanwhile devherd looks, starts anew, or does neither.
 `DEVHERD_TEST_HOSTS` is the number of hosts of each vendor.
 """
@@ -59,7 +59,8 @@ class Card:
     def __init__(self, node: SimulatedNode, slot: str) -> None:
         self.node = node
         self.functions = sorted(one.resolve() for one in (node.root / "sys/bus/pci/devices").glob(f"{slot}.*"))
-        self.is_dead = self.is_asleep = self.has_failed_to_start = self.was_ill = False
+        self.has_failed_to_start = self.was_ill = False
+        self.wakes()
 
     @property
     def address(self) -> str:
@@ -143,7 +144,7 @@ class Host:
         self._config = resolve(Config.model_validate({"host_root": self.node.root, "vendors": VENDORS.get(vendor, {})}))
         self.observer = Observer(self._config)
         self.look()
-        slots = {entry.device.attributes["pci_address"].partition(",")[0][:-2]: key for key, entry in self._found()}
+        slots = {_slot_of(entry) for _, entry in self._found()}
         assert len(slots) == CARDS
         self.cards = {slot: Card(self.node, slot) for slot in sorted(slots)}
 
@@ -171,13 +172,13 @@ class Host:
 
     def reasons(self) -> dict[str, str]:
         """Why each card is Unhealthy, by slot; empty for one that is not."""
-        held = ((entry, self.observer.policy.held_against(key)) for key, entry in self._found())
-        return {
-            entry.device.attributes["pci_address"][: len(STRANGE) - 2]: " ".join(
-                one.finding.reason for one in all_held if one.counts
-            )
-            for entry, all_held in held
-        }
+        verdicts = ((entry, self.observer.policy.verdict(key)) for key, entry in self._found())
+        return {_slot_of(entry): " ".join(verdict.reasons) for entry, verdict in verdicts}
+
+
+def _slot_of(entry: Entry) -> str:
+    """`0000:3b:00` of a device at `0000:3b:00.0`."""
+    return entry.device.attributes["pci_address"].partition(",")[0][:-2]
 
 
 @pytest.mark.parametrize("vendor", HOST)

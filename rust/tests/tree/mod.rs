@@ -105,7 +105,8 @@ pub fn pci(address: &str, numa_node: i32) -> String {
 pub fn dfl(address: &str, region: u32, fme: u32, ports: &[(u32, &str)]) -> String {
     let card = format!("{}/fpga_region/region{region}", function(address));
     let mut text = link("fpga_region", address, &format!("fpga_region/region{region}"));
-    text += &format!("{card}/dfl-fme.{fme}/dev = 245:{fme}\ndev/dfl-fme.{fme}\n{card}/compat_id/\n");
+    let own = format!("{card}/dfl-fme.{fme}");
+    text += &format!("{own}/driver -> dfl-fme\n{own}/dev = 245:{fme}\ndev/dfl-fme.{fme}\n{card}/compat_id/\n");
     for (number, afu_id) in ports {
         let fme_region = format!("dfl-fme.{fme}/dfl-fme-region.{number}/fpga_region/region{}", 100 + number);
         text += &format!("{card}/{fme_region}/compat_id = {IF}\n");
@@ -121,7 +122,8 @@ pub fn opae(address: &str, card: u32, fme: Option<u32>, ports: &[(u32, &str)]) -
     let mut text = link("fpga", address, &format!("fpga/intel-fpga-dev.{card}"));
     if let Some(fme) = fme {
         let own = format!("{path}/intel-fpga-fme.{fme}");
-        text += &format!("{own}/pr/interface_id = {IF}\n{own}/dev = 245:{fme}\ndev/intel-fpga-fme.{fme}\n");
+        text += &format!("{own}/driver -> intel-fpga-fme\n{own}/pr/interface_id = {IF}\n");
+        text += &format!("{own}/dev = 245:{fme}\ndev/intel-fpga-fme.{fme}\n");
     }
     for (number, afu_id) in ports {
         text += &port(&path, &format!("intel-fpga-port.{number}"), *number, afu_id);
@@ -130,8 +132,9 @@ pub fn opae(address: &str, card: u32, fme: Option<u32>, ports: &[(u32, &str)]) -
 }
 
 fn port(card: &str, name: &str, number: u32, afu_id: &str) -> String {
+    let own = format!("{card}/{name}");
     format!(
-        "{card}/{name}/afu_id = {afu_id}\n{card}/{name}/dev = 244:{number}\n{card}/{name}/id = {number}\ndev/{name}\n"
+        "{own}/driver -> port\n{own}/afu_id = {afu_id}\n{own}/dev = 244:{number}\n{own}/id = {number}\ndev/{name}\n"
     )
 }
 

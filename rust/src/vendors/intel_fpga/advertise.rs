@@ -47,8 +47,8 @@ impl Advertiser<'_> {
     fn functions(mut self) -> Vec<Device> {
         let facts = self.facts;
         // Where virtual functions are on, the ports may be theirs, and they may be a virtual machine's.
-        if !has_virtual_functions(facts) {
-            for fme in facts.fmes.iter().filter(|fme| facts.ports_of(fme).is_empty()) {
+        if facts.ports.is_empty() && !has_virtual_functions(facts) {
+            for fme in &facts.fmes {
                 self.without_port(fme);
             }
         }

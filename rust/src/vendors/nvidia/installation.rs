@@ -12,7 +12,7 @@ use super::nodes::{self, DevRoot, Needed};
 use super::{NvidiaOptions, VENDOR, driver};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::health::sources::scan;
-use crate::host::directory::Directory;
+use crate::host::directory::{self, Directory};
 use crate::host::{Host, resolve};
 
 /// The fact with the directory of the host's device nodes.
@@ -137,7 +137,7 @@ impl Installation {
         let mut dangling = Vec::new();
         for folder in folders.iter() {
             let path = |name: &String| format!("{}/{name}", folder.path);
-            let is_there = |path: &String| resolve::exists(driver_root, Path::new(path));
+            let is_there = |path: &String| directory::exists(&root.place(path));
             let (there, not): (Vec<_>, Vec<_>) = folder.libraries.iter().map(path).partition(is_there);
             self.platform.paths.extend(there.into_iter().map(|path| place(path, LIBRARY)));
             dangling.extend(not);

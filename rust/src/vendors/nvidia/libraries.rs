@@ -65,7 +65,7 @@ impl DriverRoot {
 
     /// The path by which this process reaches a path below the root. What a link leads to is looked for on the host if
     /// it is not below the root: NixOS has links to its store.
-    fn place(&self, path: &str) -> PathBuf {
+    pub(super) fn place(&self, path: &str) -> PathBuf {
         let below = resolve::followed(&self.below, Path::new(path));
         if self.is_its_own() && !directory::exists(&below) {
             return resolve::followed(&self.host, Path::new(&format!("{}{path}", self.path)));
