@@ -31,6 +31,7 @@ from devherd_sim.node.nvidia import switch_ports
 PLAYED_ELSEWHERE = {
     ("kernel-log", "xid", "143"): "NVML that opens the GPU shows that it is started: tests/health/test_xid_policy.py",
     ("nvml", "xid", "143"): "likewise",
+    ("kernel-log", "not-started"): "likewise: tests/scanner/test_kernel_log.py",
     ("mig-device", "gone"): "it takes a GPU in MIG mode: tests/scanner/test_latest_notice.py",
     ("probe", "probe-timeout"): "a read has to hang in the kernel: row `hanging read` of tests/faults",
     (
@@ -132,16 +133,6 @@ ROWS = [
     # before GPUs are in other trouble
     Row("scan", "node-missing", GPU, no_gpu_has_its_node, gpus_have_their_nodes, value=MADE_BY_THE_RUNTIME, stage=0),
     Row("fabric-manager", "fabric", GPU, **of_fault("fabric-manager", at="-"), stage=0, of_all=True),
-    # while the clocks agree: what the last scan saw before the record must not disprove it. NVML must not open the GPU
-    # meanwhile, which would show that it is started
-    Row(
-        "kernel-log",
-        "not-started",
-        GPU,
-        both(fault("nvml", "fail nvmlDeviceGetHandleByPciBusId_v2 4"), fault("not-started")),
-        both(cleared("nvml"), cleared("not-started")),
-        stage=0,
-    ),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes

@@ -36,7 +36,8 @@ def run_node(arguments: argparse.Namespace) -> int:
         {driver: dfl, cards: 8, ports: 1, vfs: 0, numa_nodes: 2, afu_ids: [...], interface_id: ...}
       nvidia:                        # one group; `mig` and the rest by number of the GPU
         {gpus: 4, model: h100, numa_nodes: 2, gpus_a_switch: 2, nvml: true, nvlink: switch,
-         mig: [null, [3g.40gb, 1g.10gb]], uninitialised: [2], excluded: [3]}
+         mig: [null, [3g.40gb, 1g.10gb]], uninitialised: [2], excluded: [3],
+         vgpu_types: [1133, 0]}
       amd:                           # as with fpga: one group or a list
         {model: mi300x, cards: 8, addresses: ["0000:19:00.0", ...], numa_nodes: 2, hives: 1, p2p: true,
          compute_partition: CPX, memory_partition: NPS4, xcp_name: amdgpu_xcp_, first_xcp: 0, display: false,

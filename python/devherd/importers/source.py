@@ -232,7 +232,7 @@ def _of_objects(objects: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
     """Reason and cure for objects of charts and operators that are not read; None without such objects."""
     if charts := ", ".join(sorted({values.chart for item in objects for values in manifest.chart_values(item)})):
         return f"the values of the chart {charts} are not read", _RENDER
-    others = {manifest.kind_of(item) for item in objects if item["kind"] not in _OF_KUBERNETES}
+    others = {manifest.kind_of(item) for item in objects if str(item["kind"]) not in _OF_KUBERNETES}
     if not others:
         return None
     kinds = ", ".join(sorted(others))

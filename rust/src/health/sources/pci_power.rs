@@ -1,7 +1,7 @@
 //! Whether a PCI function could be brought into the power state that its driver asked for, and suspended and resumed.
 //!
 //! `power/runtime_status` is `error` once a driver's callback has failed: the kernel then neither suspends nor resumes
-//! the function any more (`rtpm_status` in drivers/base/power/sysfs.c of the kernel).
+//! the function any more (`runtime_status_show` in drivers/base/power/sysfs.c of the kernel).
 
 use std::path::PathBuf;
 
