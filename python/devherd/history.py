@@ -53,6 +53,8 @@ def _boot() -> str:
 
 
 _BOOT = _boot()
+STEP_SECONDS = 1.0
+"""A clock that differs by more was set: less may pass between reads of two clocks on a busy machine."""
 Stamp = tuple[tuple[str, Identity], ...]
 """The current files by process, each with its version; changes when an event is written."""
 
@@ -79,8 +81,14 @@ class HistoryEvent:
     """The beginning of the boot's id."""
 
     def at(self, booted: float) -> float:
-        """When it happened, by the clock that has `booted` as the second of the boot: `time` is by that of then."""
-        return booted + self.uptime if self.uptime and self.boot == _BOOT else self.time
+        """When it happened, by the clock that has `booted` as the second of the boot: `time` is by that of then.
+
+        Where no clock was set that is `time` itself, and not what two reads of clocks make of it.
+        """
+        if not self.uptime or self.boot != _BOOT:
+            return self.time
+        corrected = booted + self.uptime
+        return corrected if abs(corrected - self.time) > STEP_SECONDS else self.time
 
 
 def booted() -> float:
@@ -229,7 +237,7 @@ def fits(event: HistoryEvent, kinds: Collection[str] | None, resource_name: str 
 
 
 def in_order(found: Iterable[HistoryEvent]) -> list[HistoryEvent]:
-    """Events sorted by time, those of one process as it has written them, also if the clock was set in between."""
+    """Events sorted by time, also if the clock was set in between by more than STEP_SECONDS."""
     boot = booted()
     return sorted(found, key=lambda event: event.at(boot))
 

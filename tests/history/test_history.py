@@ -18,6 +18,7 @@ from devherd.history import (
     Follower,
     History,
     HistoryEvent,
+    booted,
     events,
     forget_old,
     line,
@@ -51,12 +52,21 @@ def test_events_stay_in_order_when_the_clock_is_set(tmp_path, history, monkeypat
         monkeypatch.setattr(time, "time", lambda ahead=ahead: wall() + ahead)
         writer.note("process", message)
         writer.keep()
-        time.sleep(0.002)
+        time.sleep(0.05)  # more than passes between reads of two clocks
 
     assert messages(tmp_path) == ["first", "second", "third", "fourth", "fifth"]
     assert messages(tmp_path, limit=1) == ["fifth"]
     assert messages(tmp_path, since=wall() - 60) == ["first", "second", "third", "fourth", "fifth"]
     assert messages(tmp_path, since=wall() + 60) == []
+
+
+def test_where_the_clock_was_not_set_an_event_has_the_time_that_was_written(tmp_path, history):
+    """Defect: that since the boot is read apart, and rounded: an event came before the moment that it came after."""
+    history.note("process", "now")
+    history.keep()
+    [event] = events(tmp_path)
+    for late in (-0.9, -0.001, 0.0, 0.001, 0.9):
+        assert event.at(booted() + late) == event.time
 
 
 def test_events_of_an_earlier_boot_have_the_time_of_then(tmp_path, history):
