@@ -239,6 +239,8 @@ def parsed_stat(text: str) -> Stat:
     return Stat(before.partition("(")[2], fields[0], parent, group, user + system, started)
 
 
+MORE_PROCESS_IDS = "raise the pod's pids limit (podPidsLimit of the kubelet), or the unit's TasksMax"
+"""The cure where no process or thread can be started."""
 OLDEST_CLOCK = 1_750_000_000.0
 """Unix seconds, June 2025: a clock that shows less is wrong."""
 

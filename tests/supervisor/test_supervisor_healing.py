@@ -8,6 +8,8 @@ import time
 import pytest
 from instance import cpu_ticks, is_alive, until
 
+from devherd.process import MORE_PROCESS_IDS
+
 RESOURCE = "resource:example.com_first"
 
 
@@ -94,7 +96,7 @@ def test_a_crash_of_grpc_without_threads_is_named(instance):
     order.unlink()
     cause = instance.running(RESOURCE, other_than=pid).last_exit
     assert cause.startswith("terminated by SIGSEGV")
-    assert cause.endswith(": no thread could be started; raise the pod's pids limit, or the unit's TasksMax")
+    assert cause.endswith(f": no thread could be started; {MORE_PROCESS_IDS}")
 
 
 def test_a_herd_that_was_frozen_as_a_whole_is_not_blamed(instance):

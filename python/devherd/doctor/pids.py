@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devherd.doctor.line import Line, ok, problem, warning
+from devherd.process import MORE_PROCESS_IDS
 
 TOPIC = "instance"
 CGROUPS = Path("/sys/fs/cgroup")
-CURE = "raise the pod's pids limit (podPidsLimit of the kubelet), or the unit's TasksMax"
 _FEW = 32
 """A child needs fewer threads to start."""
 
@@ -76,8 +76,8 @@ def judge(found: Pids | None) -> Iterator[Line]:
     before = f"; {found.refused} were refused since it exists" if found.refused else ""
     what = f"process ids: {found.current} of {found.limit} in {found.directory}{before}"
     if found.room <= 0:
-        yield problem(TOPIC, what, CURE)
+        yield problem(TOPIC, what, MORE_PROCESS_IDS)
     elif found.room < _FEW:
-        yield warning(TOPIC, what, CURE)
+        yield warning(TOPIC, what, MORE_PROCESS_IDS)
     else:
         yield ok(TOPIC, what)

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from devherd.process import is_in_container
+from devherd.process import MORE_PROCESS_IDS, is_in_container
 from devherd.settings import Settings
 
 AWAY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
@@ -80,6 +80,6 @@ _BY_CODE = {
     " second, of all programs together",
     "DEADLINE_EXCEEDED": "the kubelet hangs or is overloaded: look into its log (`journalctl -u kubelet`)",
     "UNIMPLEMENTED": "use Kubernetes 1.20 or newer, which has version v1",
-    WITHOUT_THREADS: "raise the pod's pids limit, or the unit's TasksMax",
+    WITHOUT_THREADS: MORE_PROCESS_IDS,
     "PERMISSION_DENIED": "let the kubelet's policy permit it",
 }

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devherd.errors import DevherdError
+from devherd.process import MORE_PROCESS_IDS
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -27,9 +28,9 @@ class MuteError(DevherdError):
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(
             f"gRPC has not ended {what}",
-            f"its own deadline was {seconds:g} s: it has no threads in this process, which began while process ids"
-            " were short",
-            "raise the pod's pids limit, or the unit's TasksMax; the process is started again",
+            f"not after {seconds + LATE_SECONDS:g} s: it has no threads in a process that began while process ids were"
+            " short",
+            f"the process is started again; if it comes again, {MORE_PROCESS_IDS}",
         )
 
 

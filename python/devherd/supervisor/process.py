@@ -16,7 +16,7 @@ from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, g
 
 from devherd import fork, signals
 from devherd.backoff import Backoff
-from devherd.process import RENEW, Child, ChildMain
+from devherd.process import MORE_PROCESS_IDS, RENEW, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
@@ -30,7 +30,6 @@ FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
 NEVER = float("inf")
-PIDS_CURE = "raise the pod's pids limit, or the unit's TasksMax"
 RENEWED = "renewal"
 """Cause of the restart after exit code RENEW, which is no failure."""
 
@@ -171,7 +170,7 @@ class Process(Subprocess):
 
     def record_spawnerr(self, msg: str) -> None:
         """Record why the child could not be started."""
-        self.last_exit = f"{msg}; {PIDS_CURE}" if msg.startswith(_NO_PROCESS) else msg
+        self.last_exit = f"{msg}; {MORE_PROCESS_IDS}" if msg.startswith(_NO_PROCESS) else msg
         super().record_spawnerr(msg)
 
     def _close_output(self) -> None:
@@ -219,7 +218,7 @@ class Process(Subprocess):
             return "ended for a fresh sandbox"
         text = "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
         lacks_threads = status and any(output.lacks_threads for output in self.dispatchers.values())
-        return f"{text}: no thread could be started; {PIDS_CURE}" if lacks_threads else text
+        return f"{text}: no thread could be started; {MORE_PROCESS_IDS}" if lacks_threads else text
 
     def _cause_of(self, status: int) -> str:
         if self.killing:
