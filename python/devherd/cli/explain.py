@@ -77,9 +77,8 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
         shown = [explain_device.of_device(known, subject, events) for subject in found]
         explanation = shown[0] if len(shown) == 1 else {"kind": "devices", "devices": shown}
         return explanation, _code(is_problem=any(each.device and is_ill(each.device) for each in found))
-    if other := _lost(known, word) or _of_the_scan(known, word):
-        problems = other.get("problems", [{"is_problem": True}])
-        return other, _code(is_problem=any(one["is_problem"] for one in problems))
+    if gone_or_told := _lost(known, word) or _of_the_scan(known, word):
+        return gone_or_told
     if explain_pod.is_name(word):
         return explain_pod.of_pod(settings, known, pods, events, word)
     raise unknown_word(known, word)
@@ -89,14 +88,15 @@ def _code(*, is_problem: bool) -> ExitCode:
     return ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
 
 
-def _lost(known: Known, word: str) -> Json | None:
+def _lost(known: Known, word: str) -> tuple[Json, ExitCode] | None:
     """The lost devices that a word names, or those of a resource that has no others; None without any."""
     devices = lost_devices.named(known.herd.lost, word) or lost_devices.named(known.herd.lost, normal_address(word))
     found = devices or [device for device in known.herd.lost if device.resource_name == word]
-    return {"kind": "lost", "devices": lost_devices.lost_json(found)} if found else None
+    explanation = {"kind": "lost", "devices": lost_devices.lost_json(found)}
+    return (explanation, ExitCode.PROBLEM_FOUND) if found else None
 
 
-def _of_the_scan(known: Known, word: str) -> Json | None:
+def _of_the_scan(known: Known, word: str) -> tuple[Json, ExitCode] | None:
     """The problems and notes of the last scan about a function or path that is no device; None without any."""
     scan = known.herd.scan
     if scan is None:
@@ -114,7 +114,8 @@ def _of_the_scan(known: Known, word: str) -> Json | None:
         for one in listed
         if word in (one.device, one.path) or address in (one.device, one.device.rpartition(".")[0])
     ]
-    return {"kind": "problems", "problems": found} if found else None
+    explanation = {"kind": "problems", "problems": found}
+    return (explanation, _code(is_problem=any(one["is_problem"] for one in found))) if found else None
 
 
 def _two_words(known: Known, events: Sequence[HistoryEvent], resource_name: str, device_id: str) -> Json:
