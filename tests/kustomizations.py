@@ -1,6 +1,7 @@
 """What `kubectl apply -k` would send: deploy/kubernetes as it is, or one of its bases with components added."""
 
 import subprocess
+from operator import itemgetter
 from pathlib import Path
 
 import yaml
@@ -39,3 +40,19 @@ def with_components(kubectl, directory, *components):
     }
     (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return built(kubectl, directory)
+
+
+def is_within(small, large):
+    """Whether everything in `small` is in `large`, which may have defaults besides."""
+    if isinstance(small, dict):
+        return isinstance(large, dict) and all(key in large and is_within(small[key], large[key]) for key in small)
+    if isinstance(small, list):
+        return isinstance(large, list) and len(small) == len(large) and all(map(is_within, small, large))
+    return small == large
+
+
+def in_order(pod):
+    """Kustomize puts what it adds in front."""
+    [container] = pod["containers"]
+    lists = {key: sorted(container[key], key=itemgetter("name")) for key in ("env", "volumeMounts")}
+    return pod | {"containers": [container | lists], "volumes": sorted(pod["volumes"], key=itemgetter("name"))}

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from not_tested import not_tested
-from test_host_events import provoke_event
 from test_scanner_process import ScannerProcess, reasons, scanned
 
 from devherd_sim.node import faults
@@ -166,16 +164,3 @@ def test_a_node_that_is_back_is_offered_after_three_good_polls_a_second_apart(sc
     (scanner.host / "dev/kvm").touch()
 
     assert 1.5 < seconds_until(scanner, lambda: is_offered(scanner, "devic.es/kvm", 1)) < 3 + 1
-
-
-def test_what_only_scans_notice_is_noticed_in_30_s_where_all_is_well_and_the_kernel_reports_changes(scanner):
-    """The period that the scanner writes: libraries, and a first MIG device, are found by nothing else."""
-    (scanner.host / ".devherd-simulated-node").unlink()
-    (scanner.host / "dev/kvm").touch()
-    scanner.configure("generic: [{name: devic.es/kvm, groups: [{paths: [{path: /dev/kvm, type: Mount}]}]}]\n")
-    scanner.start()
-    scanner.until(lambda: scanned(scanner).period_seconds > 0)
-    if "no inotify" in scanner.log.read_text():
-        not_tested("what inotify reports: no instance of it is left on this machine")
-    provoke_event()
-    scanner.until(lambda: scanned(scanner).period_seconds == 30)
