@@ -42,7 +42,7 @@ async def main(seconds: float) -> None:
     use_byte_code()
     for node, aim in NODES:
         headline(f"{seconds:.0f} idle seconds: {node.title}")
-        async with small_testbed(node.spec) as herd:
+        async with small_testbed(node.spec, {}) as herd:
             with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as bare, _sleeper() as sleeper:
                 await herd.kubelet.events.wait("list", "example.com/bare")
                 await herd.start_herd()
