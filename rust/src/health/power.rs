@@ -6,7 +6,7 @@
 //!
 //! `D3cold` has two meanings: the kernel also sets it for a function that did not answer when it was to be powered up
 //! (`pci_power_up` in drivers/pci/pci.c). Such a function is not suspended, so nothing can wake it: reading it does no
-//! harm, and shows whether it answers (`pci_config_pm_runtime_get` in drivers/pci/pci-sysfs.c resumes only what is
+//! harm, and shows whether it answers (`pci_config_pm_runtime_get` in drivers/pci/pci.c resumes only what is
 //! suspended, and `rpm_resume` in drivers/base/power/runtime.c nothing after an error).
 
 use std::path::{Path, PathBuf};
