@@ -124,7 +124,7 @@ def _two_words(known: Known, events: Sequence[HistoryEvent], resource_name: str,
     of_offer = [each for each in known.subjects if each.offer is offer]
     found = devices_named(of_offer, device_id)
     if not found and (lost := _lost(known, device_id)):
-        return lost
+        return lost[0]
     if not found:
         device_named(offer, device_id)
     return explain_device.of_device(known, found[0], events)
