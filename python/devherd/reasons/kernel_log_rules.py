@@ -312,7 +312,7 @@ SHIPPED = (
         r"failed with error -?\d+",
         quoted="always",
     ),
-    # pci_power_up and pci_set_low_power_state in drivers/pci/pci.c of the kernel; before Linux 5.19 the second text.
+    # pci_power_up and pci_set_low_power_state in drivers/pci/pci.c of the kernel; older ones print the second text.
     # Most records are about hardware that is no device here, such as ports and USB controllers
     Rule(
         name="pci-inaccessible",
