@@ -104,8 +104,13 @@ class Player:
         return self._begun(name, plugin, self._registered(plugin))
 
     def _register_again(self, name: str) -> str:
-        """Call Register for the socket that is served already; the refusal."""
-        return self._registered(self._plugins[name])
+        """Call Register for the socket that is served already; the refusal. Without one, a further stream is open."""
+        plugin = self._plugins[name]
+        before = plugin.streams
+        refusal = self._registered(plugin)
+        if not refusal:
+            _eventually(lambda: plugin.streams > before, f"{name} has a further stream")
+        return refusal
 
     def _registered(self, plugin: ScenarioPlugin) -> str:
         return plugin.register(self._kubelet.plugins).replace(str(self._kubelet.plugins), "PLUGINS")

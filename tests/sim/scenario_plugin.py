@@ -71,6 +71,11 @@ class ScenarioPlugin(DevicePluginServicer, RegistrationServicer):
             stream.put(None)
         self._server.stop(None).wait()
 
+    @property
+    def streams(self) -> int:
+        """The number of streams that were ever open."""
+        return len(self._streams)
+
     def taken_calls(self) -> list[list]:
         """The calls since the last look."""
         taken, self.calls = self.calls, []
