@@ -92,10 +92,25 @@ class HostPath:
         """Group and mode."""
 
 @final
-class Fact:
-    """A known value and the file that it is from. `kind` is `text`, `integer` or `version`; ValueError for others.
+class PciFunction:
+    """A PCI function of a device; immutable, equal by value."""
 
-    `text` is the value as JSON and rules show it; ValueError if `kind` is `integer` and the text is not one.
+    def __new__(cls, path: str, driver: str | None, physical: str | None) -> PciFunction: ...
+    @property
+    def path(self) -> str:
+        """Its directory, `/sys/devices/…/0000:3b:00.0`, without the host root."""
+    @property
+    def driver(self) -> str | None:
+        """The driver that was bound at the scan."""
+    @property
+    def physical(self) -> str | None:
+        """The physical function's directory; None unless this one is virtual."""
+
+@final
+class Fact:
+    """A known value and the file that it is from. `kind` is a word of `FactDeclaration`; ValueError for others.
+
+    `text` is the value as JSON and rules show it; ValueError if the text is no value of the kind.
     """
 
     def __new__(cls, kind: str, text: str, source: str) -> Fact: ...
@@ -240,6 +255,7 @@ class Device:
         paths: Sequence[HostPath] = ...,
         facts: dict[str, Fact] = ...,
         distances: dict[str, int] = ...,
+        functions: Sequence[PciFunction] = ...,
     ) -> Device: ...
     @property
     def vendor(self) -> str: ...
@@ -277,8 +293,8 @@ class Device:
     @property
     def sources(self) -> dict[str, str]: ...
     @property
-    def functions(self) -> list[str]:
-        """The directories of its PCI functions, by their paths on the host; empty if the device is not from a scan."""
+    def functions(self) -> list[PciFunction]:
+        """The PCI functions that it consists of or belongs to."""
 
     @property
     def distances(self) -> dict[str, int]: ...
@@ -386,6 +402,24 @@ class VendorRow:
 
 def vendors() -> list[VendorRow]:
     """Every vendor, in the order in which scans list them."""
+
+@final
+class FactDeclaration:
+    """What a fact is, for every device that has it: rust/src/facts.rs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str:
+        """`text`, `number`, `boolean` or `version`."""
+    @property
+    def unit(self) -> str:
+        """Of a number: `bytes`; empty for others and for counts."""
+    @property
+    def about(self) -> str: ...
+
+def facts() -> list[FactDeclaration]:
+    """Every fact that a device may have, sorted by name."""
 
 @final
 class Problem:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd import spool
-from devherd._native import Device, Fact, HostPath, Platform
+from devherd._native import Device, Fact, HostPath, PciFunction, Platform
 from devherd.proto import devices_pb2
 
 if TYPE_CHECKING:
@@ -278,6 +278,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
             paths=list(map(_path_of, device.paths)),
             facts=_facts_of(device.attributes),
             distances=dict(device.distances),
+            functions=list(map(_function_of, device.functions)),
         ),
         known.resource_name,
         gone_since=known.gone_since_seconds if known.HasField("gone_since_seconds") else None,
@@ -290,8 +291,14 @@ def _facts_of(attributes: "MessageMap[str, devices_pb2.Fact]") -> dict[str, Fact
     facts = {}
     for name, message in attributes.items():
         kind = message.WhichOneof("value") or "text"
-        facts[name] = Fact(kind, str(getattr(message, kind)), message.source)
+        value = getattr(message, kind)
+        facts[name] = Fact(kind, str(value).lower() if kind == "boolean" else str(value), message.source)
     return facts
+
+
+def _function_of(message: devices_pb2.PciFunction) -> PciFunction:
+    driver = message.driver if message.HasField("driver") else None
+    return PciFunction(message.path, driver, message.physical if message.HasField("physical") else None)
 
 
 def _path_of(message: devices_pb2.HostPath) -> HostPath:

@@ -78,18 +78,20 @@ pub enum Value {
     /// Words, identifiers, comma-separated lists.
     Text(String),
     /// A number or an amount.
-    Integer(u64),
+    Number(i64),
+    /// Yes or no.
+    Boolean(bool),
     /// Numbers separated by dots, the most significant first.
     Version(String),
 }
 
 impl Value {
-    /// The text of a text or version value; `None` for an integer.
+    /// The text of a text or version value; `None` for others.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::Version(text) => Some(text),
-            Self::Integer(_) => None,
+            Self::Number(_) | Self::Boolean(_) => None,
         }
     }
 }
@@ -98,7 +100,8 @@ impl fmt::Display for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) | Self::Version(text) => formatter.write_str(text),
-            Self::Integer(number) => number.fmt(formatter),
+            Self::Number(number) => number.fmt(formatter),
+            Self::Boolean(is_so) => is_so.fmt(formatter),
         }
     }
 }
@@ -122,14 +125,27 @@ impl From<String> for Value {
 }
 
 impl From<u64> for Value {
+    /// Amounts above 2⁶³, which no device has, become the largest number.
     fn from(number: u64) -> Self {
-        Self::Integer(number)
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
     }
 }
 
 impl From<u32> for Value {
     fn from(number: u32) -> Self {
-        Self::Integer(number.into())
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(is_so: bool) -> Self {
+        Self::Boolean(is_so)
     }
 }
 

@@ -36,6 +36,7 @@ pub mod bus;
 pub mod device;
 pub mod edits;
 pub mod events;
+pub mod facts;
 pub mod fence;
 pub mod finding;
 pub mod health;

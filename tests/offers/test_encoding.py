@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_offer_rules import FakeEdits
 
-from devherd._native import Device, Fact, HostPath, Platform, Scanner
+from devherd._native import Device, Fact, HostPath, PciFunction, Platform, Scanner
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.proto import devices_pb2, spool_pb2
@@ -19,7 +19,8 @@ NUMBER = st.integers(0, 2**32 - 1)
 NUMBERS = st.tuples(NUMBER, NUMBER) | st.none()
 FACTS = st.one_of(
     st.builds(Fact, st.sampled_from(["text", "version"]), TEXT, TEXT),
-    st.builds(lambda number, source: Fact("integer", str(number), source), st.integers(0, 2**64 - 1), TEXT),
+    st.builds(lambda is_so, source: Fact("boolean", is_so, source), st.sampled_from(["true", "false"]), TEXT),
+    st.builds(lambda number, source: Fact("number", str(number), source), st.integers(-(2**63), 2**63 - 1), TEXT),
 )
 PATHS = st.lists(
     st.builds(HostPath, TEXT, TEXT, st.booleans(), NUMBERS, st.booleans(), TEXT, NUMBERS),
@@ -38,6 +39,7 @@ DEVICES = st.builds(
     paths=PATHS,
     facts=st.dictionaries(TEXT, FACTS, max_size=5),
     distances=st.dictionaries(TEXT, NUMBER, max_size=3),
+    functions=st.lists(st.builds(PciFunction, TEXT, TEXT | st.none(), TEXT | st.none()), max_size=3),
 )
 
 
@@ -54,6 +56,8 @@ def known(device: Device) -> devices_pb2.Device:
         numa_source=device.numa_source,
         distances=device.distances,
     )
+    for function in device.functions:
+        message.functions.add(path=function.path, driver=function.driver, physical=function.physical)
     describe(message, device)
     return message
 
@@ -69,7 +73,7 @@ def describe(message: devices_pb2.Device | devices_pb2.Platform, described: Devi
         if path.access is not None:
             one.access.CopyFrom(devices_pb2.Access(group=path.access[0], mode=path.access[1]))
     for name, fact in described.facts.items():
-        value = int(fact.text) if fact.kind == "integer" else fact.text
+        value = {"number": int, "boolean": "true".__eq__}.get(fact.kind, str)(fact.text)
         message.attributes[name].CopyFrom(devices_pb2.Fact(source=fact.source, **{fact.kind: value}))
 
 

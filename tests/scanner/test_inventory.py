@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from remembered import message_of
 
 from devherd import inventory as inventory_module
-from devherd._native import Device, Fact, Finding, HostPath, NotExamined, Platform, Problem
+from devherd._native import Device, Fact, Finding, HostPath, NotExamined, PciFunction, Platform, Problem
 from devherd.inventory import DevicesFile, Inventory, inventory_of
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
@@ -155,10 +155,14 @@ def test_a_restarted_scanner_knows_what_an_earlier_one_knew():
         numa_source="/sys/numa_node",
         facts={
             "fme": Fact("text", "dfl-fme.0", "/sys/fme"),
-            "port_id": Fact("integer", "7", "/sys/id"),
+            "port_id": Fact("number", "-7", "/sys/id"),
+            "sriov": Fact("boolean", "false", "/sys/sriov_totalvfs"),
             "driver_version": Fact("version", "5.1", ""),
         },
         distances={"0000:81:00.0": 0},
+        functions=[
+            PciFunction("/sys/devices/pci0000:80/0000:81:00.1", "dfl-pci", "/sys/devices/pci0000:80/0000:81:00.0")
+        ],
     )
     before = observed(FakeScan([device]))
     before.platforms = {"intel-fpga": Platform(facts={"x": Fact("text", "y", "")}, paths=device.paths)}

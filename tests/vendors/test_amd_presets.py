@@ -86,6 +86,7 @@ def test_a_partition_tells_its_facts_and_where_they_were_read(preset_root: Roots
     root = preset_root("amd-8-cpx")
     device = by_id(scanned(root))["amdgpu_xcp_9"]
     assert device.attributes == {
+        "pcie_root": "pci0000:26",
         "pci_address": "0000:27:00.0",
         "pci_driver": "amdgpu",
         "pci_class": "0x120000",

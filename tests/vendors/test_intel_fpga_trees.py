@@ -114,6 +114,7 @@ def test_a_device_tells_its_facts_and_where_they_were_read(tmp_path: Path) -> No
     device = scanned(planted(tmp_path, "dfl-two-cards")).devices[0]
     assert device.attributes == {
         "driver": "dfl",
+        "pcie_root": "pci0000:80",
         "pci_address": "0000:81:00.0",
         "pci_class": "0x120000",
         "pci_driver": "dfl-pci",

@@ -17,17 +17,23 @@ def simulated(root: Path, name: str) -> SimulatedNode:
     return SimulatedNode.create(root, preset(name))
 
 
+FLEX_170 = {"model": "Flex 170", "family": "Data Center Flex"}
+B580 = {"model": "B580", "family": "Arc B-Series"}
+
+
 def facts(card: int, address: str, driver: str, device_id: str) -> dict[str, str]:
     """The attributes of a simulated card."""
-    return {
+    return (FLEX_170 if device_id == "0x56c0" else B580) | {
         "card": f"card{card}",
         "device_id": device_id,
         "driver": driver,
         "numa_node": "0",
+        "pcie_root": "pci0000:00",
         "pci_address": address,
         "pci_class": "0x030000",
         "pci_driver": driver,
         "slot": str(int(address.split(":")[1], 16)),
+        "sriov": "true",
         "subsystem_device_id": "0x0000",
         "subsystem_vendor_id": "0x8086",
         "vendor_id": "0x8086",
@@ -82,7 +88,9 @@ def test_the_preset_with_virtual_functions_gives_these_away_and_not_the_physical
             "name": "gpu.intel.com/xe",
             "vendor": "intel-gpu",
             "devices": [
-                device(card, address, facts(card, address, "xe", "0xe20b") | {"physfn": "0000:01:00.0"})
+                device(
+                    card, address, facts(card, address, "xe", "0xe20b") | {"physfn": "0000:01:00.0", "sriov": "false"}
+                )
                 for card, address in addresses.items()
             ],
         }

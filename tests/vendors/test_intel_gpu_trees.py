@@ -162,6 +162,8 @@ def test_two_real_cards_make_the_whole_answer(tmp_path: Path) -> None:
     assert first.attributes == {
         "card": "card0",
         "driver": "i915",
+        "pcie_root": "pci0042:01",
+        "sriov": "false",
         "pci_address": "0042:01:02.0",
         "pci_class": "0x030000",
         "pci_driver": "i915",

@@ -92,6 +92,7 @@ def test_a_mig_device_tells_its_facts(tmp_path: Path):
         if device.attributes.get("mig_index") == "2:1"
     )
     assert device.attributes == {
+        "pcie_root": "pci0000:80",
         "pci_address": "0000:81:00.0",
         "pci_driver": "nvidia",
         "pci_class": "0x030200",

@@ -93,6 +93,7 @@ def test_an_old_driver_says_less(tmp_path: Path):
     (device,) = scanned(tmp_path, mig_strategy="mixed").devices
     assert (device.resource_name, device.numa_nodes) == ("nvidia.com/gpu", [0])
     assert device.attributes == {
+        "pcie_root": "pci0000:00",
         "pci_address": "0000:03:00.0",
         "pci_driver": "nvidia",
         "pci_class": "0x030200",

@@ -100,7 +100,7 @@ def test_an_xid_of_the_gpu_is_one_of_its_vgpus_also_on_virtual_functions(tmp_pat
     assert {key[2] for key in hit} >= {ONE, TWO}
     [device] = [device for device in scanned(root, passthrough=True).devices if device.id == TWO]
     assert (device.attributes["pci_address"], device.numa_nodes) == (GPU, [1])
-    assert device.functions == [f"/{function_of(GPU)}", f"/{function_of(VIRTUAL)}"]
+    assert [function.path for function in device.functions] == [f"/{function_of(GPU)}", f"/{function_of(VIRTUAL)}"]
 
 
 def test_a_gpu_that_has_vgpus_is_not_offered_to_containers(tmp_path: Path):

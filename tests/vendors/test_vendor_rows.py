@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from devherd._native import Device, Scanner, vendors
+from devherd._native import Device, Scanner, facts, vendors
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.config.vendors import Vendors
 from devherd.inventory import Entry
 from devherd.offers import rules
+from devherd_sim.node.presets import PRESETS, preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 NAMED_AT_THE_TOP = ("generic", "simulated")
 
@@ -63,3 +65,25 @@ def test_the_preference_of_each_vendor_is_that_of_its_own_plugin():
     assert (preferred("nvidia", **packed), preferred("nvidia", replicas=2, **packed)) == ("ALIGNED", "PACKED")
     assert preferred("intel-gpu", allocation_policy="packed") == "PACKED"
     assert preferred("intel-gpu", allocation_policy="balanced") == "DISTRIBUTED"
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_each_fact_of_a_device_is_declared_and_of_its_kind(tmp_path, name):
+    """A name has one kind for all vendors, so that whoever publishes attributes can give them types."""
+    kinds = {fact.name: fact.kind for fact in facts()}
+    SimulatedNode.create(tmp_path, preset(name))
+    scan = Scanner(str(tmp_path), resolve(Config()).native_json()).scan()
+    assert scan.devices or name == "generic"  # whose devices the configuration names
+    found = {(name, fact.kind) for device in scan.devices for name, fact in device.facts.items()}
+    assert found <= set(kinds.items())
+
+
+def test_a_function_is_below_the_root_that_kubernetes_names(tmp_path):
+    """`pcie_root` is the first directory below /sys/devices, also behind switches and for virtual functions."""
+    SimulatedNode.create(tmp_path, preset("everything"))
+    scan = Scanner(str(tmp_path), resolve(Config()).native_json()).scan()
+    with_function = [device for device in scan.devices if "pci_address" in device.attributes and device.functions]
+    assert len(with_function) > 20
+    for device in with_function:
+        root = device.attributes.get("pcie_root")
+        assert all(function.path.startswith(f"/sys/devices/{root}/") for function in device.functions), device

@@ -59,6 +59,7 @@ def test_a_card_tells_its_facts_and_where_they_were_read(tmp_path: Path) -> None
     assert device.attributes == {
         "driver": "xocl",
         "pci_driver": "xocl",
+        "pcie_root": "pci0000:64",
         "pci_address": "0000:65:00.1",
         "pci_class": "0x120000",
         "vendor_id": "0x10ee",
@@ -293,6 +294,7 @@ def card(address: str, attributes: dict[str, str], *names: str) -> dict[str, Any
             "device_id": "0x5001",
             "logic_uuids": "862c7020a250293e32036f19956669e5",
             "numa_node": "0",
+            "pcie_root": "pci0000:00",
             "pci_address": address,
             "pci_class": "0x120000",
             "pci_driver": "xocl",

@@ -97,9 +97,14 @@ def _connect(directory: Path) -> int:
 def take_in_device_dumps(seen: Seen, entries: Iterable[Entry], dumps: Sequence[tuple[str, Finding]]) -> None:
     """Add a finding to each device whose driver has made a dump of its PCI function, or of a part of the function."""
     for entry in entries:
-        of_entry = [finding for device, finding in dumps if _is_at_or_below(device, entry.device.functions)]
+        of_entry = [finding for device, finding in dumps if _is_at_or_below(device, _places(entry))]
         if of_entry:
             seen.add(entry.key, of_entry)
+
+
+def _places(entry: Entry) -> list[str]:
+    """The directories of the PCI functions of a device, without the host root."""
+    return [function.path for function in entry.device.functions]
 
 
 def _is_at_or_below(place: str, functions: Iterable[str]) -> bool:
@@ -238,17 +243,15 @@ def _take_in_hang(seen: Seen, event: Mapping[str, str], entries: Collection[Entr
 
 
 def _at(place: str, entries: Iterable[Entry]) -> list[DeviceKey]:
-    return [entry.key for entry in entries if place in entry.device.functions]
+    return [entry.key for entry in entries if place in _places(entry)]
 
 
 def _at_or_below(place: str, entries: Iterable[Entry]) -> list[DeviceKey]:
     return [
-        entry.key
-        for entry in entries
-        if any(f"{function}/".startswith(f"{place}/") for function in entry.device.functions)
+        entry.key for entry in entries if any(f"{function}/".startswith(f"{place}/") for function in _places(entry))
     ]
 
 
 def _above(place: str, entries: Iterable[Entry]) -> list[DeviceKey]:
     """The devices whose function contains this place."""
-    return [entry.key for entry in entries if any(place.startswith(f"{one}/") for one in entry.device.functions)]
+    return [entry.key for entry in entries if any(place.startswith(f"{one}/") for one in _places(entry))]

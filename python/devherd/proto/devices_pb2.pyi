@@ -189,6 +189,7 @@ class Device(_message.Message):
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     DISTANCES_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     card: _builtins.str
     """the unit of probing: a PCI address, a group"""
@@ -220,6 +221,10 @@ class Device(_message.Message):
     def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the ids under which containers share it, its own first; empty if it is not shared"""
 
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PciFunction]:
+        """that it consists of or belongs to"""
+
     def __init__(
         self,
         *,
@@ -234,14 +239,50 @@ class Device(_message.Message):
         attributes: _abc.Mapping[_builtins.str, Global___Fact] | None = ...,
         distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         shares: _abc.Iterable[_builtins.str] | None = ...,
+        functions: _abc.Iterable[Global___PciFunction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "card", b"card", "distances", b"distances", "first_sight_resource_name", b"first_sight_resource_name", "id", b"id", "numa_nodes", b"numa_nodes", "numa_source", b"numa_source", "paths", b"paths", "resource_name", b"resource_name", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "card", b"card", "distances", b"distances", "first_sight_resource_name", b"first_sight_resource_name", "functions", b"functions", "id", b"id", "numa_nodes", b"numa_nodes", "numa_source", b"numa_source", "paths", b"paths", "resource_name", b"resource_name", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class PciFunction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    PHYSICAL_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """/sys/devices/…/0000:3b:00.0, without the host root"""
+    driver: _builtins.str
+    """absent if none was bound at the scan"""
+    physical: _builtins.str
+    """the physical function's directory; absent unless it is virtual"""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        driver: _builtins.str | None = ...,
+        physical: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_physical", b"_physical", "driver", b"driver", "physical", b"physical"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_physical", b"_physical", "driver", b"driver", "path", b"path", "physical", b"physical"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__driver: _TypeAlias = _typing.Literal["driver"]  # noqa: Y015
+    _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
+    _WhichOneofReturnType__physical: _TypeAlias = _typing.Literal["physical"]  # noqa: Y015
+    _WhichOneofArgType__physical: _TypeAlias = _typing.Literal["_physical", b"_physical"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__physical) -> _WhichOneofReturnType__physical | None: ...
+
+Global___PciFunction: _TypeAlias = PciFunction  # noqa: Y015
 
 @_typing.final
 class Platform(_message.Message):
@@ -295,28 +336,31 @@ class Fact(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
-    INTEGER_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    BOOLEAN_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    integer: _builtins.int
+    number: _builtins.int
     version: _builtins.str
     """numbers with dots between"""
+    boolean: _builtins.bool
     source: _builtins.str
     """the file it was read from, without the host root"""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
-        integer: _builtins.int = ...,
+        number: _builtins.int = ...,
         version: _builtins.str = ...,
+        boolean: _builtins.bool = ...,
         source: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["integer", b"integer", "text", b"text", "value", b"value", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "number", b"number", "text", b"text", "value", b"value", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["integer", b"integer", "source", b"source", "text", b"text", "value", b"value", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boolean", b"boolean", "number", b"number", "source", b"source", "text", b"text", "value", b"value", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "integer", "version"]  # noqa: Y015
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "number", "version", "boolean"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 

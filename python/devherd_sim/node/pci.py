@@ -134,9 +134,9 @@ def _kinship(function: Function) -> list[Entry]:
         return [link(f"{function.path}/physfn", function.physical)]
     if function.pci_class == BRIDGE_CLASS:
         return []
-    count = str(len(function.virtual))
+    count, total = str(len(function.virtual)), str(max(8, len(function.virtual)))
     return [
-        *attributes(function.path, {"sriov_totalvfs": str(max(8, len(function.virtual))), "sriov_numvfs": count}),
+        *attributes(function.path, {"sriov_totalvfs": total, "sriov_numvfs": count, "sriov_drivers_autoprobe": "1"}),
         *(link(f"{function.path}/virtfn{index}", path) for index, path in enumerate(function.virtual)),
     ]
 

@@ -24,9 +24,19 @@ pub fn address_of(function: &Path) -> Option<&str> {
     function.file_name()?.to_str().filter(|name| is_address(name))
 }
 
+/// The `PCIe` root complex that a function is below: `pci0000:00` of `/sys/devices/pci0000:00/…`, a path without the
+/// host root. `None` where the kernel has put the root below a platform device: Kubernetes' `resource.kubernetes.io/pcieRoot`
+/// has none there, either (`deviceattribute/pci_linux.go` of k8s.io/dynamic-resource-allocation).
+#[must_use]
+pub fn root_of(function: &Path) -> Option<&str> {
+    let first = function.strip_prefix("/sys/devices").ok()?.components().next()?.as_os_str().to_str()?;
+    first.starts_with("pci").then_some(first)
+}
+
 /// The attributes that a PCI function gives to its device.
-pub const FACTS: [&str; 9] = [
+pub const FACTS: [&str; 10] = [
     "numa_node",
+    "pcie_root",
     "slot",
     "pci_address",
     "pci_class",
@@ -209,7 +219,11 @@ impl Function {
     pub fn describe(&self, host: &Host, device: &mut Device) {
         self.attach(host, device);
         if let Some(address) = address_of(&self.path) {
-            device.note("pci_address", address, host.own_path(&self.path));
+            let own = host.own_path(&self.path);
+            if let Some(root) = root_of(&own) {
+                device.note("pcie_root", root, &own);
+            }
+            device.note("pci_address", address, own);
             // A virtual function is in the slot of its physical function.
             let physical = self.physfn.as_deref().and_then(|target| behind_physfn(host, &self.path, target));
             let functions = Functions::of(host);
@@ -234,7 +248,7 @@ impl Function {
             note("subsystem_device_id", format!("0x{device:04x}"), source);
         }
         if let Some((node, source)) = &self.numa_node {
-            note("numa_node", node.to_string(), source);
+            device.note("numa_node", *node, host.own_path(source));
         }
     }
 }
@@ -315,6 +329,18 @@ mod tests {
         assert_eq!(function, Path::new("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0"));
         assert_eq!(address_of(function), Some("0000:81:00.0"));
         assert_eq!(function_of(Path::new("/sys/devices/platform/fpga_region/region0")), None);
+    }
+
+    #[test]
+    fn the_root_is_the_first_directory_below_devices() {
+        for (path, root) in [
+            ("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", Some("pci0000:80")),
+            ("/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0", Some("pci0000:00")),
+            ("/sys/devices/platform/30000000.pcie/pci0002:00/0002:00:00.0", None),
+            ("/sys/bus/pci/devices/0000:81:00.0", None),
+        ] {
+            assert_eq!(root_of(Path::new(path)), root, "{path}");
+        }
     }
 
     #[test]

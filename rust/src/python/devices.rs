@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use prost::DecodeError;
@@ -9,7 +10,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::device::{self, Access, Value};
+use crate::device::{self, Access};
+use crate::facts::FactKind;
 use crate::finding;
 use crate::spool;
 
@@ -75,28 +77,51 @@ impl HostPath {
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
+pub(super) struct PciFunction(device::PciFunction);
+
+#[pymethods]
+impl PciFunction {
+    #[new]
+    fn new(path: PathBuf, driver: Option<String>, physical: Option<PathBuf>) -> Self {
+        Self(device::PciFunction { path, driver, physical })
+    }
+
+    #[getter]
+    fn path(&self) -> Cow<'_, str> {
+        self.0.path.to_string_lossy()
+    }
+
+    #[getter]
+    fn driver(&self) -> Option<&str> {
+        self.0.driver.as_deref()
+    }
+
+    #[getter]
+    fn physical(&self) -> Option<Cow<'_, str>> {
+        self.0.physical.as_deref().map(Path::to_string_lossy)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+#[pyclass(frozen, eq, module = "devherd._native")]
+#[derive(Clone, PartialEq)]
 pub(super) struct Fact(device::Fact);
 
 #[pymethods]
 impl Fact {
     #[new]
-    fn new(kind: &str, text: String, source: String) -> PyResult<Self> {
-        let value = match kind {
-            "text" => Value::Text(text),
-            "version" => Value::Version(text),
-            "integer" => Value::Integer(text.parse().map_err(|_| refused("integer", &text))?),
-            _ => return Err(refused("kind of fact", kind)),
-        };
+    fn new(kind: &str, text: &str, source: String) -> PyResult<Self> {
+        let kind = FactKind::named(kind).ok_or_else(|| refused("kind of fact", kind))?;
+        let value = kind.parse(text).ok_or_else(|| refused(kind.as_str(), text))?;
         Ok(Self(device::Fact { value, source }))
     }
 
     #[getter]
     fn kind(&self) -> &'static str {
-        match self.0.value {
-            Value::Text(_) => "text",
-            Value::Integer(_) => "integer",
-            Value::Version(_) => "version",
-        }
+        FactKind::of(&self.0.value).as_str()
     }
 
     #[getter]
@@ -219,7 +244,8 @@ impl Device {
     #[new]
     #[pyo3(signature = (*, vendor, id, card = String::new(), resource_name = None, first_sight_resource_name = None,
         shares = Vec::new(), findings = Vec::new(), numa_nodes = Vec::new(), numa_source = String::new(), paths = Vec::new(),
-        facts = BTreeMap::new(), distances = BTreeMap::new()))]
+        facts = BTreeMap::new(), distances = BTreeMap::new(),
+        functions = Vec::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[expect(clippy::too_many_arguments, reason = "a record's constructor has as many arguments as it has fields")]
     fn new(
@@ -235,6 +261,7 @@ impl Device {
         paths: Vec<Bound<'_, HostPath>>,
         facts: BTreeMap<String, Bound<'_, Fact>>,
         distances: BTreeMap<String, u32>,
+        functions: Vec<Bound<'_, PciFunction>>,
     ) -> Self {
         Self(Arc::new(device::Device {
             vendor: Cow::Owned(vendor),
@@ -249,7 +276,7 @@ impl Device {
             paths: paths_of(&paths),
             attributes: attributes_of(facts),
             distances,
-            functions: Vec::new(),
+            functions: functions.iter().map(|function| function.get().0.clone()).collect(),
             readings: Vec::new(),
         }))
     }
@@ -305,8 +332,8 @@ impl Device {
     }
 
     #[getter]
-    fn functions(&self) -> Vec<Cow<'_, str>> {
-        self.0.functions.iter().map(|function| function.path.to_string_lossy()).collect()
+    fn functions(&self) -> Vec<PciFunction> {
+        self.0.functions.iter().cloned().map(PciFunction).collect()
     }
 
     #[getter]

@@ -42,7 +42,7 @@ mod _native {
     #[pymodule_export]
     use super::container_edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]
-    use super::devices::{Device, Fact, Finding, HostPath, Platform};
+    use super::devices::{Device, Fact, Finding, HostPath, PciFunction, Platform};
     #[pymodule_export]
     use super::health::{Look, Poller};
     #[pymodule_export]
@@ -56,7 +56,9 @@ mod _native {
     #[pymodule_export]
     use super::preference::{NaturalKey, Preference, device_list};
     #[pymodule_export]
-    use super::registry::{Evidence, HealthSource, Meaning, VendorRow, health_sources, vendors};
+    use super::registry::{
+        Evidence, FactDeclaration, HealthSource, Meaning, VendorRow, facts, health_sources, vendors,
+    };
     #[pymodule_export]
     use super::scanner::{NotExamined, Problem, Scan, Scanner};
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
 use crate::bus::pci;
+use crate::facts::{DECLARED, Declared};
 use crate::health::source::{self, About, Class, Clears};
 use crate::health::{reasons, sources};
 use crate::vendors::table::{ROWS, Row};
@@ -214,4 +215,40 @@ impl VendorRow {
 #[pyfunction]
 pub(super) fn vendors() -> Vec<VendorRow> {
     ROWS.iter().copied().map(VendorRow).collect()
+}
+
+#[pyclass(frozen, eq, module = "devherd._native")]
+#[derive(PartialEq)]
+pub(super) struct FactDeclaration(Declared);
+
+#[pymethods]
+impl FactDeclaration {
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind.as_str()
+    }
+
+    #[getter]
+    fn unit(&self) -> &'static str {
+        self.0.unit
+    }
+
+    #[getter]
+    fn about(&self) -> &'static str {
+        self.0.about
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+#[pyfunction]
+pub(super) fn facts() -> Vec<FactDeclaration> {
+    DECLARED.iter().copied().map(FactDeclaration).collect()
 }

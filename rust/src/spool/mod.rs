@@ -18,10 +18,11 @@ mod messages {
 }
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use prost::{DecodeError, Message};
 
-use crate::device::{self, Attributes, Device, Fact, Platform, Value};
+use crate::device::{self, Attributes, Device, Fact, PciFunction, Platform, Value};
 use crate::edits::{self, Edits};
 use messages::{inventory, offers};
 
@@ -113,6 +114,18 @@ impl From<&Device> for inventory::Device {
             attributes: facts(&device.attributes),
             distances: device.distances.clone(),
             shares: device.shares.clone(),
+            functions: device.functions.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<&PciFunction> for inventory::PciFunction {
+    fn from(function: &PciFunction) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        Self {
+            path: text(&function.path),
+            driver: function.driver.clone(),
+            physical: function.physical.as_deref().map(text),
         }
     }
 }
@@ -131,7 +144,8 @@ impl From<&Fact> for inventory::Fact {
     fn from(fact: &Fact) -> Self {
         let value = match &fact.value {
             Value::Text(text) => inventory::fact::Value::Text(text.clone()),
-            Value::Integer(number) => inventory::fact::Value::Integer(*number),
+            Value::Number(number) => inventory::fact::Value::Number(*number),
+            Value::Boolean(is_so) => inventory::fact::Value::Boolean(*is_so),
             Value::Version(text) => inventory::fact::Value::Version(text.clone()),
         };
         Self { value: Some(value), source: fact.source.clone() }

@@ -224,7 +224,8 @@ vendors! {
         name: intel_gpu::VENDOR,
         title: "Intel GPUs",
         found_in: "/sys/class/drm",
-        facts: &["card", "driver", "physfn", "sriov_elsewhere", "sriov_numvfs"],
+        facts: &["card", "driver", "family", "model", "physfn", "sriov", "sriov_elsewhere", "sriov_numvfs"],
+        model: &["model"],
         hardware: &[Hardware {
             maker: 0x8086,
             devices: ANY,
@@ -302,9 +303,13 @@ pub(super) fn made(change: &serde_json::Value) -> Options {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
+    use crate::bus::pci;
+    use crate::facts;
 
     #[test]
     fn every_row_is_named_after_its_section_and_makes_its_vendor() {
@@ -322,6 +327,12 @@ mod tests {
                 "{section}"
             );
         }
+    }
+
+    #[test]
+    fn each_fact_of_a_row_is_declared_and_each_declared_one_is_of_a_row() {
+        let of_rows: BTreeSet<&str> = ROWS.iter().flat_map(|row| row.facts).chain(&pci::FACTS).copied().collect();
+        assert_eq!(of_rows, facts::DECLARED.iter().map(|fact| fact.name).collect());
     }
 
     #[test]

@@ -46,6 +46,17 @@ pub struct Device {
     pub distances: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, u32>,
     #[prost(string, repeated, tag = "11")]
     pub shares: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "12")]
+    pub functions: ::prost::alloc::vec::Vec<PciFunction>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PciFunction {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "2")]
+    pub driver: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "3")]
+    pub physical: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Platform {
@@ -58,7 +69,7 @@ pub struct Platform {
 pub struct Fact {
     #[prost(string, tag = "4")]
     pub source: ::prost::alloc::string::String,
-    #[prost(oneof = "fact::Value", tags = "1, 2, 3")]
+    #[prost(oneof = "fact::Value", tags = "1, 2, 3, 5")]
     pub value: ::core::option::Option<fact::Value>,
 }
 /// Nested message and enum types in `Fact`.
@@ -67,10 +78,12 @@ pub mod fact {
     pub enum Value {
         #[prost(string, tag = "1")]
         Text(::prost::alloc::string::String),
-        #[prost(uint64, tag = "2")]
-        Integer(u64),
+        #[prost(sint64, tag = "2")]
+        Number(i64),
         #[prost(string, tag = "3")]
         Version(::prost::alloc::string::String),
+        #[prost(bool, tag = "5")]
+        Boolean(bool),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

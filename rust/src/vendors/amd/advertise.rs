@@ -3,14 +3,14 @@
 //! Distances use the weights of AMD's own plugin: lower is closer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::card::{COMPUTE_PARTITION, Facts, Part, PartitionMode};
 use super::kfd_topology::{self, Place, Topology};
 use super::links::{Fabric, Link};
 use super::locate::{self, MAJOR};
 use super::{AmdNaming, VENDOR};
-use crate::device::{Device, Found, HostPath, Problem};
+use crate::device::{Device, Found, HostPath, Problem, Value};
 use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
@@ -27,7 +27,7 @@ pub(super) struct Advertiser<'a> {
     /// Device number of /dev/kfd.
     kfd_number: Option<(u32, u32)>,
     /// Attributes of the driver's module.
-    module: Vec<(&'static str, Attribute)>,
+    module: Vec<(&'static str, Value, PathBuf)>,
 }
 
 impl<'a> Advertiser<'a> {
@@ -107,8 +107,8 @@ impl<'a> Advertiser<'a> {
                 device.note(&format!("{kind}_minor"), minor, own(&part.path.join("drm")));
             }
         }
-        for (name, attribute) in &self.module {
-            device.note(name, attribute.text(), own(attribute.path()));
+        for (name, value, source) in &self.module {
+            device.note(name, value.clone(), own(source));
         }
         if let Some(node) = &part.node {
             self.describe_node(device, node);
@@ -162,12 +162,13 @@ impl<'a> Advertiser<'a> {
     }
 }
 
-fn module(host: &Host) -> Vec<(&'static str, Attribute)> {
-    let read = |name: &str| Attribute::read(host.sys("module/amdgpu").join(name)).ok();
-    [("driver_version", "version"), ("driver_src_version", "srcversion")]
-        .into_iter()
-        .filter_map(|(name, file)| Some((name, read(file)?)))
-        .collect()
+fn module(host: &Host) -> Vec<(&'static str, Value, PathBuf)> {
+    let read = |name, file: &str, kind: fn(String) -> Value| {
+        let attribute = Attribute::read(host.sys("module/amdgpu").join(file)).ok()?;
+        Some((name, kind(attribute.text().to_owned()), attribute.path().to_path_buf()))
+    };
+    let version = read("driver_version", "version", Value::Version);
+    version.into_iter().chain(read("driver_src_version", "srcversion", Value::Text)).collect()
 }
 
 /// Name below /dev and minor number of each DRM node.

@@ -159,8 +159,8 @@ impl Advertiser<'_> {
 
     fn describe_port(&self, device: &mut Device, port: &Port) {
         device.note("port", &port.part.name, self.host.own_path(&port.part.path));
-        if let Some(index) = &port.index {
-            device.note("port_id", index.text(), self.host.own_path(index.path()));
+        if let Some((index, number)) = port.index.as_ref().and_then(|index| Some((index, index.decimal().ok()?))) {
+            device.note("port_id", number, self.host.own_path(index.path()));
         }
         device.readings.extend(port.readings.iter().cloned());
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::card::{CardNode, Facts};
+use super::models;
 use super::{IntelGpuByPath, IntelGpuMonitoring, NAMESPACE, VENDOR};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, HostPath, NotExamined, Problem};
@@ -90,6 +91,14 @@ fn whole_card(
 fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     facts.function.describe(host, device);
     device.note("card", &facts.card.name, host.own_path(facts.card.device.join("drm").join(&facts.card.name)));
+    if let Some(((_, id), source)) = &facts.function.id {
+        if let Some((model, family)) = models::named(*id) {
+            device.note("model", model, host.own_path(source));
+            device.note("family", family, host.own_path(source));
+        }
+        let (sriov, source) = facts.sriov.as_ref().map_or((false, source), |(sriov, source)| (*sriov, source));
+        device.note("sriov", sriov, host.own_path(source));
+    }
     if facts.virtual_functions > 0 {
         let source = host.own_path(facts.card.device.join(VIRTUAL_FUNCTIONS));
         device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, source);

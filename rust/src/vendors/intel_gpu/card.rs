@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) physical: Option<String>,
     /// The number of its virtual functions; each of them is a card of its own.
     pub(super) virtual_functions: u32,
+    /// Whether virtual functions of it would become cards: the file that tells; `None` without SR-IOV of its own.
+    pub(super) sriov: Option<(bool, PathBuf)>,
     /// The drivers of its virtual functions, if none of them is a card.
     pub(super) elsewhere: Option<String>,
     /// Its DRM nodes.
@@ -75,6 +77,7 @@ impl Facts {
                 .then(|| pci::virtual_functions_elsewhere(host, &card.device, "drm"))
                 .flatten(),
             virtual_functions,
+            sriov: sriov(&card.device),
             nodes: names,
             management_nodes: if monitored { management_nodes(host, &card.device) } else { Vec::new() },
             readings: gpus::temperature_readings(host, &card.device),
@@ -108,6 +111,14 @@ fn is_wanted(host: &Host, card: &Card, function: &pci::Function, options: &Intel
     };
     let id = format!("0x{device:04x}");
     Ok((options.allow_ids.is_empty() || options.allow_ids.contains(&id)) && !options.deny_ids.contains(&id))
+}
+
+/// As Intel's DRA driver has it: the function supports virtual ones, and the kernel binds them to its driver.
+fn sriov(function: &Path) -> Option<(bool, PathBuf)> {
+    let total = Attribute::read(function.join("sriov_totalvfs")).ok()?;
+    let autoprobe = Attribute::read(function.join("sriov_drivers_autoprobe"));
+    let is_bound = autoprobe.is_ok_and(|autoprobe| autoprobe.text() != "0");
+    Some((total.decimal().ok()? > 0 && is_bound, total.path().to_path_buf()))
 }
 
 fn physical_address(host: &Host, function: &Path) -> Option<String> {

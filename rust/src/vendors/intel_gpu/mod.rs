@@ -14,6 +14,7 @@
 mod advertise;
 mod card;
 mod locate;
+mod models;
 
 use std::borrow::Cow;
 use std::path::PathBuf;

@@ -371,7 +371,7 @@ fn describe_gpu(host: &Host, device: &mut Device, parent: &Parent) {
     }
     if let Some(of_host) = &parent.gpu.host_driver {
         let configuration = host.own_path(parent.gpu.function.path.join("config"));
-        device.note("vgpu_host_driver_version", &of_host.version, &configuration);
+        device.note("vgpu_host_driver_version", Value::Version(of_host.version.clone()), &configuration);
         device.note("vgpu_host_driver_branch", &of_host.branch, configuration);
     }
     if let Some((class, source)) = &parent.gpu.function.class {
