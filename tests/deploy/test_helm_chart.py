@@ -21,7 +21,7 @@ from devherd.config.model import Config
 ROOT = CHART.parents[2]
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-WITH = {"node-condition": ("events",)}
+WITH = {"node-condition": ("events",), "nvidia-mig": ("nvidia",)}
 """What a component is refused without."""
 BY_VALUE_INSTEAD = {"k0s", "microk8s", "compare", "selinux-spc"}
 """Components whose place the values kubeletDir, compare and securityContext take."""
@@ -75,7 +75,7 @@ def policies_of(manifests):
 def test_a_pod_of_the_chart_is_that_of_kustomize_with_the_same_components(helm, kubectl, tmp_path, components):
     """Volumes, environment, rights in the container and at the API server, nodes, probes, strategy: all of it."""
     pause = {"kubernetes": {"nvidia_pause": True}} if "nvidia-pause" in components else {}
-    by_helm = helm.manifests({"components": list(components), "config": pause})
+    by_helm = helm.manifests({"components": list(components), "config": pause, "nodes": "all"})
     by_kustomize = with_components(kubectl, tmp_path, *components)
 
     assert pod_of(by_helm) == pod_of(by_kustomize)
@@ -246,7 +246,8 @@ def test_every_value_reaches_its_place(helm):
 @pytest.mark.parametrize("component", ["nvidia-operator", "nvidia-operator-old"])
 def test_the_security_context_is_that_of_every_container(helm, component):
     """Defect: on a host without SELinux's type the documented value left the init container with it: no pod started."""
-    values = {"components": ["nvidia", component], "securityContext": {"seLinuxOptions": {"type": "spc_t"}}}
+    context = {"seLinuxOptions": {"type": "spc_t"}}
+    values = {"components": ["nvidia", component], "nodes": "nfd", "securityContext": context}
     pod = helm.by_kind(values)["DaemonSet"]["spec"]["template"]["spec"]
     containers = [*pod["containers"], *pod["initContainers"]]
     assert [each["securityContext"]["seLinuxOptions"] for each in containers] == [{"type": "spc_t"}] * 2

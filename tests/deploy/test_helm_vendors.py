@@ -36,13 +36,14 @@ def pods(manifests):
         (["amd"], {}, ["amd", "amd-exporter"]),
         (["intel-gpu", "intel-fpga", "xilinx-fpga", "rdma"], {}, ["xpumd"]),
         (["rdma"], {"vendors": {"rdma": {"mode": "sriov"}}}, ["rdma-sriov"]),
+        (["nvidia"], {"vendors": {"nvidia": {"device_discovery_strategy": "nvml"}}}, ["nvidia"]),
     ],
 )
 def test_a_vendor_brings_the_components_that_it_and_its_options_need(helm, kubectl, tmp_path, case):
     """Those of kustomize, and no other; in a pool as well."""
     vendors, config, components = case
     expected = with_components(kubectl, tmp_path, *components)
-    made = helm.manifests({"vendors": vendors, "config": config})
+    made = helm.manifests({"vendors": vendors, "config": config, "nodes": "all"})
     in_pool = helm.manifests({"config": config, "pools": [{"name": "a", "vendors": vendors}]})
     assert (pod_of(made), rights_of(made)) == (pod_of(expected), rights_of(expected))
     one, other = pod_of(made), pod_of(in_pool)
@@ -64,6 +65,24 @@ def test_a_vendor_brings_the_components_that_it_and_its_options_need(helm, kubec
             "resources share by mps",
         ),
         ({"health": {"amd_kfd": True}}, ["amd"], "health.amd_kfd is true"),
+        (
+            {"vendors": {"nvidia": {"device_discovery_strategy": "nvml"}}},
+            ["nvidia"],
+            "vendors.nvidia.device_discovery_strategy is nvml",
+        ),
+        ({"ledger": {"enabled": True}}, ["ledger"], "ledger.enabled is true"),
+        ({"resources": [{"pre_start": {"occupied": "wait"}}]}, ["ledger"], "resources.pre_start.occupied is wait"),
+        ({"health": {"xpumd": "/run/xpumd/a.sock"}}, ["xpumd"], "health.xpumd is /run/xpumd/a.sock"),
+        (
+            {"health": {"amd_exporter": "/var/lib/amd-metrics-exporter/a"}},
+            ["amd-exporter"],
+            "health.amd_exporter is /var/lib/amd-metrics-exporter/a",
+        ),
+        (
+            {"health": {"amd_nic_exporter": "/var/lib/amd-metrics-exporter/b"}},
+            ["amd-exporter"],
+            "health.amd_nic_exporter is /var/lib/amd-metrics-exporter/b",
+        ),
         ({"health": {"kernel_log": {"enabled": True}}}, ["kernel-log"], "health.kernel_log.enabled is true"),
         ({"node_labels": {"write": "node"}}, ["labels-node", "events"], "node_labels.write is node"),
         ({"node_labels": {"write": "feature_file"}}, ["labels-feature-file"], "node_labels.write is feature_file"),
@@ -81,7 +100,42 @@ def test_an_option_without_what_it_needs_is_refused_before_anything_is_sent(helm
     ):
         with pytest.raises(ValueError, match=expected):
             helm.manifests(values)
-    assert helm.manifests({"config": config, "components": components})
+    assert helm.manifests({"config": config, "components": components, "nodes": "all"})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"config": {"web_config": "/a/web.yaml"}}, "config: web_config is /a/web.yaml without the component web — "),
+        (
+            {"config": {"health": {"xpumd": "/srv/a.sock"}}, "components": ["xpumd"]},
+            "config: health.xpumd is /srv/a.sock, which the pod does not see — the component xpumd mounts /run/xpumd ",
+        ),
+        (
+            {"config": {"health": {"amd_exporter": "/srv/a"}}, "vendors": ["amd"], "nodes": "all"},
+            "config: health.amd_exporter is /srv/a, which the pod does not see — the component amd-exporter mounts ",
+        ),
+        ({"components": ["nvidia-mig"]}, "components: nvidia-mig is without nvidia — "),
+        ({"pools": [{"name": "a", "components": ["nvidia-mig"]}]}, "components: nvidia-mig is without nvidia — "),
+        ({"configDefault": "a"}, "configDefault: it is set without configs — "),
+        ({"configLabel": "a", "pools": [{"name": "a"}]}, "configLabel: it is set without configs — "),
+    ],
+)
+def test_what_would_have_no_effect_for_lack_of_a_component_is_refused(helm, values, words):
+    """Also what the component that is there does not reach."""
+    with pytest.raises(ValueError, match=words):
+        helm.manifests(values)
+
+
+def test_an_option_that_a_mount_of_ones_own_serves_needs_no_component(helm):
+    """A socket, or a file for TLS, wherever it lies."""
+    mounts = {
+        "extraVolumes": [{"name": "own", "hostPath": {"path": "/srv"}}],
+        "extraVolumeMounts": [{"name": "own", "mountPath": "/host/srv"}],
+    }
+    for config in ({"health": {"xpumd": "/srv/a.sock"}}, {"web_config": "/host/srv/web.yaml"}):
+        assert helm.manifests({"config": config} | mounts)
+    assert helm.manifests({"config": {"health": {"xpumd": False, "amd_exporter": "auto"}}})
 
 
 def test_mig_devices_by_procfs_need_no_nvml(helm):
@@ -133,25 +187,70 @@ def test_values_that_contradict_each_other_are_refused(helm, values, words):
         helm.manifests(values)
 
 
+def installed(helm, values, *api_versions):
+    """The annotation on the nodes, and whether it is on one without devices, with RDMA, with NVIDIA's, with AMD's."""
+    made = helm.manifests(values, options=[f"--api-versions={each}" for each in api_versions])
+    [daemon_set] = of_kind("DaemonSet", made)
+    pod = daemon_set["spec"]["template"]["spec"]
+    on = [runs_on(node, pod) for node in (NODE, RDMA_NODE, GPU_NODE, AMD_NODE)]
+    return daemon_set["metadata"]["annotations"]["devherd.io/nodes"], on
+
+
+EVERYWHERE = ("all", [True, True, True, True])
+
+
 def test_it_is_on_the_nodes_that_nfd_has_labelled_where_the_cluster_has_nfd(helm):
     """Of the vendors that are named, or of any; on all nodes without NFD, or where no PCI function need be there."""
-
-    def installed(values, *api_versions):
-        made = helm.manifests(values, options=[f"--api-versions={each}" for each in api_versions])
-        [daemon_set] = of_kind("DaemonSet", made)
-        pod = daemon_set["spec"]["template"]["spec"]
-        on = [runs_on(node, pod) for node in (NODE, RDMA_NODE, GPU_NODE)]
-        return daemon_set["metadata"]["annotations"]["devherd.io/nodes"], on
-
-    everywhere, labelled = ("all", [True, True, True]), ("nfd", [False, True, True])
-    assert installed({}) == everywhere
-    assert installed({}, NFD) == labelled
-    assert installed({"vendors": ["nvidia"]}, NFD) == ("nfd", [False, False, True])
-    assert installed({"nodes": "nfd"}) == labelled
-    assert installed({"nodes": "all"}, NFD) == everywhere
+    labelled = ("nfd", [False, True, True, True])
+    assert installed(helm, {}) == EVERYWHERE
+    assert installed(helm, {}, NFD) == labelled
+    assert installed(helm, {"vendors": ["nvidia"]}, NFD) == ("nfd", [False, False, True, False])
+    assert installed(helm, {"nodes": "nfd"}) == labelled
+    assert installed(helm, {"nodes": "all"}, NFD) == EVERYWHERE
     simulated = {"simulated": [{"name": "example.com/a", "count": 1}]}
-    assert installed({"config": simulated}, NFD) == everywhere
-    assert installed({"configs": {"default": simulated}}, NFD) == everywhere
+    assert installed(helm, {"config": simulated}, NFD) == EVERYWHERE
+    assert installed(helm, {"configs": {"default": simulated}}, NFD) == EVERYWHERE
+    assert installed(helm, {"configs": {"default": {}}}, NFD) == labelled
+
+
+def test_a_pod_that_needs_nvidias_runtime_is_on_nodes_of_nvidias_alone(helm):
+    """Whatever other vendors are named: another node could not start it."""
+    for values in ({"components": ["nvidia"]}, {"vendors": ["nvidia", "rdma", "amd"]}):
+        assert installed(helm, values, NFD) == ("nfd", [False, False, True, False])
+        assert installed(helm, values | {"nodes": "nfd"}) == ("nfd", [False, False, True, False])
+    by_default = {"vendors": ["nvidia", "rdma"], "nvidia": {"runtimeClassName": ""}, "nodes": "nfd"}
+    assert installed(helm, by_default) == ("nfd", [False, True, True, False])
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"vendors": ["nvidia"]}, "nvidia is not known — the cluster has neither .* runtime class never starts"),
+        ({"components": ["nvidia"]}, "nvidia is not known — the cluster has neither "),
+        ({"vendors": ["amd", "rdma"]}, "amd, rdma is not known — the cluster has neither .* with a label of theirs"),
+        (
+            {"vendors": ["nvidia"], "config": {"simulated": [{"name": "example.com/a", "count": 1}]}},
+            "nvidia is not known — generic and simulated devices have no label",
+        ),
+    ],
+)
+def test_nodes_of_a_vendor_that_are_neither_said_nor_found_are_asked_for(helm, values, why):
+    """Defect: a cluster without NFD got pods with NVIDIA's runtime class on every node, where they never start."""
+    with pytest.raises(ValueError, match=f"nodes: it is not set, and which nodes have {why}.* — set nodes: all if "):
+        helm.manifests(values)
+    assert installed(helm, values | {"nodes": "all"}) == EVERYWHERE
+    assert installed(helm, values | {"nodeSelector": {"gpu": "yes"}}) == ("all", [False] * 4)
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
+    assert installed(helm, values | {"affinity": affinity})[0] == "all"
+    assert helm.manifests(values | {"pools": [{"name": "a"}]})
+
+
+def test_the_notes_name_what_a_user_sees_where_a_node_lacks_the_runtime(helm):
+    """Of pods that have the runtime class, and of no others."""
+    for values in ({"vendors": ["nvidia"], "nodes": "all"}, {"pools": [{"name": "a", "components": ["nvidia"]}]}):
+        assert "FailedCreatePodSandBox" in helm.notes(values)
+    for values in ({}, {"vendors": ["nvidia"], "nodes": "all", "nvidia": {"runtimeClassName": ""}}):
+        assert "FailedCreatePodSandBox" not in helm.notes(values)
 
 
 def test_no_processor_without_an_image_is_let_in_by_a_label(helm):
@@ -165,7 +264,7 @@ def test_the_notes_say_what_an_installation_does_not_see(helm):
     bare = helm.notes({})
     for component in ("nvidia", "amd", "amd-exporter", "xpumd", "host-network", "kernel-log"):
         assert f"without {component}: " in bare or f"without the component {component}: " in bare
-    of_nvidia = helm.notes({"vendors": ["nvidia"], "components": ["kernel-log"]})
+    of_nvidia = helm.notes({"vendors": ["nvidia"], "components": ["kernel-log"], "nodes": "nfd"})
     assert "NVIDIA without nvidia-mig" in of_nvidia
     assert "without the component nvidia:" not in of_nvidia
     assert "kernel-log: " not in of_nvidia
@@ -183,7 +282,7 @@ def test_a_comparison_is_the_same_pods_that_register_nothing(helm, kubectl, tmp_
     assert container["readinessProbe"]["exec"] == {"command": ["devherd", "compare"]}
     assert not {"startupProbe", "livenessProbe"} & container.keys()
     assert [each["name"] for each in container["volumeMounts"] if not each.get("readOnly")] == []
-    options = {"compare": True, "vendors": ["nvidia"], "extraArgs": ["--resource=nvidia.com/*"]}
+    options = {"compare": True, "vendors": ["nvidia"], "nodes": "nfd", "extraArgs": ["--resource=nvidia.com/*"]}
     [pod] = pods(helm.manifests(options)).values()
     assert pod["containers"][0]["args"] == ["compare", "--every=60", "--resource=nvidia.com/*"]
     assert pod["runtimeClassName"] == "nvidia"
@@ -216,9 +315,10 @@ def test_the_comparison_of_kustomize_is_a_daemon_set_of_its_own(kubectl):
     assert daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] == ["compare", "--every=60"]
 
 
-def test_the_example_of_one_vendor_names_it():
+def test_the_example_of_one_vendor_names_it_and_its_nodes():
     """As a newcomer would: the components follow."""
-    assert yaml.safe_load((CHART.parent / "examples/nvidia.yaml").read_text())["vendors"] == ["nvidia"]
+    example = yaml.safe_load((CHART.parent / "examples/nvidia.yaml").read_text())
+    assert (example["vendors"], example["nodes"]) == (["nvidia"], "nfd")
 
 
 # deviceClassWhitelist and deviceLabelFields of Node Feature Discovery 0.19 (source/pci/pci.go), and its rule for

@@ -15,6 +15,11 @@
 {{- $pools = append $pools $pool }}
 {{- end }}
 {{- include "devherd.checkPools" .Values.pools }}
+{{- $byLabel := false }}
+{{- range $pools }}{{ if has "config-by-label" .components }}{{ $byLabel = true }}{{ end }}{{ end }}
+{{- range $key := list "configLabel" "configDefault" }}
+{{- if and (get $.Values $key) (not $byLabel) }}{{ fail (printf "%s: it is set without configs — it is about several configurations, and there is one — add configs, or the component config-by-label" $key) }}{{ end }}
+{{- end }}
 {{- toJson $pools }}
 {{- end }}
 
