@@ -245,6 +245,14 @@ def test_nodes_of_a_vendor_that_are_neither_said_nor_found_are_asked_for(helm, v
     assert helm.manifests(values | {"pools": [{"name": "a"}]})
 
 
+def test_the_component_of_nvidias_operator_brings_its_nodes(helm):
+    """Those that the operator has labelled."""
+    made = helm.manifests({"vendors": ["nvidia"], "components": ["nvidia-operator"]})
+    [pod] = pods(made).values()
+    labels = {"nvidia.com/gpu.deploy.client": "true"}
+    assert [runs_on(node, pod) for node in (NODE, GPU_NODE, NODE | labels)] == [False, False, True]
+
+
 def test_the_notes_name_what_a_user_sees_where_a_node_lacks_the_runtime(helm):
     """Of pods that have the runtime class, and of no others."""
     for values in ({"vendors": ["nvidia"], "nodes": "all"}, {"pools": [{"name": "a", "components": ["nvidia"]}]}):

@@ -184,8 +184,11 @@ that gives the same. A mount of one's own does, too: `mounts`. `below`: the dire
 {{- end }}
 
 {{/* `nfd` or `all` for an installation without pools. One that is there keeps its nodes: Node Feature Discovery may have come after it.
-Where vendors are named, or a pod needs NVIDIA's runtime, `all` has to be said: on a node without that runtime a pod never starts. */}}
+Where vendors are named, or a pod needs NVIDIA's runtime, `all` has to be said: on a node without that runtime a pod never starts. The component
+nvidia-operator has a label of NVIDIA's operator as its nodes. */}}
 {{- define "devherd.nodes" -}}
+{{- $components := .Values.components | default list }}
+{{- $operators := or (has "nvidia-operator" $components) (has "nvidia-operator-old" $components) }}
 {{- $elsewhere := or .Values.affinity (include "devherd.hasDevicesWithoutLabel" .) }}
 {{- $there := lookup "apps/v1" "DaemonSet" (include "devherd.namespace" .) (include "devherd.fullname" .) }}
 {{- $vendors := include "devherd.vendorsOfNodes" . | fromJsonArray }}
@@ -195,7 +198,7 @@ Where vendors are named, or a pod needs NVIDIA's runtime, `all` has to be said: 
 {{- if and (eq .Values.nodes "nfd") .Values.affinity }}{{ fail "nodes: nfd is set with an affinity — the labels of Node Feature Discovery are an affinity — leave one of them out" }}{{ end }}
 {{- .Values.nodes }}
 {{- else if and $found (not $elsewhere) }}nfd
-{{- else if or (not $vendors) .Values.affinity .Values.nodeSelector }}all
+{{- else if or (not $vendors) .Values.affinity .Values.nodeSelector $operators }}all
 {{- else if and (not $elsewhere) (include "devherd.hasLabelledNode" $vendors) }}nfd
 {{- else }}
 {{- $why := ternary "generic and simulated devices have no label" "the cluster has neither Node Feature Discovery nor a node with a label of theirs" (not (empty $elsewhere)) }}
