@@ -130,7 +130,7 @@ def test_a_damaged_file_is_imported_or_refused_in_words(content, with_ignored):
     ],
 )
 def test_a_configuration_of_the_chart_that_cannot_be_read_is_named(configurations, said):
-    """It became one in which every default is right."""
+    """It became one in which no setting is needed."""
     with pytest.raises(UsageError) as refused:
         import_text(yaml.safe_dump({"config": {"map": configurations}}), "the file", None)
     assert str(refused.value).startswith(said)

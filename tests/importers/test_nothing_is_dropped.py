@@ -49,7 +49,7 @@ def test_a_flag_has_its_effect_or_is_named(plugin, flag):
 
 @pytest.mark.parametrize(("plugin", "flag"), NEEDED)
 def test_a_file_that_is_not_there_is_named(plugin, flag):
-    """Users 3.3: the flags alone were no setting at all, and `every default is right`."""
+    """Users 3.3: the flags alone were no setting at all, and `No setting needed`."""
     with pytest.raises(UsageError, match=r"/x/config\.json"):
         PLUGINS[plugin].imported(Invocation([f"-{flag}=/x/config.json"]))
 

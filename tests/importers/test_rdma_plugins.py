@@ -225,3 +225,58 @@ def test_both_files_of_the_network_operators_object_are_read():
     assert shared.config["vendors"]["rdma"]["pools"][0]["name"] == "rdma/a"
     assert "ofedDriver, sriovDevicePlugin left out: parts of the operator beside this plugin" in shared.notes
     assert sriov.config["resources"][0]["name"] == "intel.com/b"
+
+
+ALL_NICS = {
+    "resourcePrefix": "dpdk.org",
+    "resourceName": "nic",
+    "selectors": [
+        {"vendors": ["15b3"], "devices": ["1016"], "drivers": ["mlx5_core"], "isRdma": True},
+        {"vendors": ["15b3"], "devices": ["1018"], "drivers": ["mlx5_core"], "isRdma": True},
+        {"vendors": ["8086"], "devices": ["154c"], "drivers": ["vfio-pci"]},
+    ],
+}
+"""`docs/dpdk/configMap-all-nics.yaml` of sriov-network-device-plugin."""
+OURS = "resourceList[0].selectors[0], resourceList[0].selectors[1]"
+
+
+@pytest.mark.parametrize(
+    ("entries", "note"),
+    [
+        (
+            [ALL_NICS],
+            f"delete {OURS} from its file, and give the rest of resourceList[0] another resourceName",
+        ),
+        (
+            [
+                {"resourceName": "net", "selectors": {"drivers": ["vfio-pci"]}},
+                {"resourceName": "r", "selectors": {"isRdma": True}},
+            ],
+            "delete resourceList[1] from its file",
+        ),
+    ],
+)
+def test_where_the_sriov_plugin_stays_the_entries_that_its_file_must_lose_are_named(entries, note):
+    """Defect: followed, two plugins served one name, and displaced each other."""
+    found = only(json.dumps({"resourceList": entries}))
+    end = ": two plugins of one resource name displace each other"
+    assert f"where the SR-IOV plugin stays, {note}{end}" in found.notes
+    assert any(" is left out: only its RDMA devices are served" in each for each in found.notes)
+
+
+@pytest.mark.parametrize("selectors", [{"isRdma": True}, {"drivers": ["vfio-pci"]}])
+def test_a_plugin_that_does_not_stay_or_keeps_all_is_told_to_delete_nothing(selectors):
+    """Its file is of no use any more, or is right as it is."""
+    found = only(json.dumps({"resourceList": [{"resourceName": "a", "selectors": selectors}]}))
+    assert not any("delete" in each for each in found.notes)
+
+
+def test_a_link_type_that_the_shared_plugin_never_matches_gives_no_pool():
+    """Defect: the file was refused at a line that it does not have."""
+    never = {"resourceName": "never", "rdmaHcaMax": 1, "selectors": {"linkTypes": ["ethernet"]}}
+    both = {"resourceName": "both", "rdmaHcaMax": 1, "selectors": {"linkTypes": ["ether", "ethernet"]}}
+    found = only(json.dumps({"configList": [never, both]}))
+    [pool] = found.config["vendors"]["rdma"]["pools"]
+    assert (pool["name"], pool["selectors"]) == ("rdma/both", {"link_types": ["ether"]})
+    assert "rdma/never is left out: it has no device in the plugin either" in found.notes
+    assert not found.is_whole

@@ -58,7 +58,7 @@ def test_several_plugins_of_one_chart_are_several_configurations():
     ((plugin, _, notes),) = imported(both | {"amd-gpu": {"enabled": False}})
     assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: `enabled` is false")
     ((plugin, _, notes),) = imported(both, "nvidia")
-    assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: it belongs to another plugin")
+    assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: it belongs to amd")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_several_plugins_of_one_chart_are_several_configurations():
         ({"nvidia-device-plugin": {"migStrategie": "x"}}, None, "its keys are migStrategie", "helm template"),
         ({"nvidia-device-plugin": "x"}, None, "it has no keys", "give it the values of its chart"),
         ({"amd-gpu": {"enabled": False}}, None, "`enabled` is false", "a chart that is installed"),
-        ({"amd-gpu": {}}, "nvidia", "it belongs to another plugin", "leave out --plugin"),
+        ({"amd-gpu": {}}, "nvidia", "it belongs to amd", "leave out --plugin"),
         (
             {"gpus": NVIDIA},
             None,
@@ -83,7 +83,7 @@ def test_several_plugins_of_one_chart_are_several_configurations():
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_cure(values, plugin, why, cure):
-    """Rather than be called `every default is right`."""
+    """Rather than be called `No setting needed`."""
     with pytest.raises(UsageError) as refused:
         import_text(yaml.safe_dump(values), "values.yaml", plugin)
 

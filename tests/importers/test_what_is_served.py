@@ -21,7 +21,7 @@ from devherd.spool import listed
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
-UNCHANGED = "every default is right"
+UNCHANGED = "No setting needed"
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_same_is_served_after_an_import(name, node):
-    """Of what devherd serves at all; `every default is right` only where the defaults serve it, too."""
+    """Of what devherd serves at all; `No setting needed` only where the defaults serve it, too."""
     spec, documents, before = EXAMPLES[name]
     found = imported(documents, "xilinx" if name == "Xilinx" else None)
     assert served(node(spec), found.config) == before

@@ -111,9 +111,10 @@ def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | Config
 
 AMD = Plugin(
     "amd",
-    lambda name: name == "k8s-device-plugin" or "rocm/" in name or "amdgpu" in name,
+    lambda name: name == "k8s-device-plugin" or "rocm/k8s-device-plugin" in name or name.startswith("amdgpu-dp"),
     _translate,
     _FLAGS,
+    "amd",
     kinds={"amd.com/DeviceConfig": _started_for},
     charts=(
         Chart("gpu-operator-charts", _is_operator_values, _started_by_operator),
@@ -148,5 +149,6 @@ XILINX = Plugin(
     lambda name: "xilinx" in name and "plugin" in name,
     _translate_xilinx,
     frozenset({"log-level"}),
+    "xilinx-fpga",
     _XILINX_VARIABLES,
 )

@@ -1,14 +1,15 @@
 """generic-device-plugin: its file, flags and environment variables have the same keys; flags win, then the file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
 from devherd.errors import UsageError
-from devherd.importers.imported import GivenSettings, Imported, flags, without_file
-from devherd.importers.plugin import Invocation, Plugin
+from devherd.importers.imported import GivenSettings, Imported, flags, listed, without_file
+from devherd.importers.manifest import section
+from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin
 
 _FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
 _DOMAIN = "devic.es"
@@ -52,11 +53,45 @@ def _from_settings(given: GivenSettings, version: tuple[int, ...] | None) -> Imp
         imported.config["log_level"] = _LOG_LEVELS.get(str(level), level)
     directory = PurePosixPath(str(given.take("plugin-directory") or "/var/lib/kubelet/device-plugins"))
     if directory.name != "device-plugins":
-        imported.note(f"plugin-directory {directory} is left out: it is always <kubelet_dir>/device-plugins")
+        imported.note_loss(f"plugin-directory {directory} is left out: it is always <kubelet_dir>/device-plugins")
     elif str(directory.parent) != "/var/lib/kubelet":
         imported.config["kubelet_dir"] = str(directory.parent)
     imported.note_left_out(given.left(), _REASONS, "the plugin does not know it")
     return imported
+
+
+_MICROSHIFT = "genericDevicePlugin"
+_MICROSHIFTS_DOMAIN = "device.microshift.io"
+"""<https://github.com/openshift/microshift/blob/main/pkg/config/gdp.go>, as the keys of the section."""
+
+
+def _of_microshift(content: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
+    """What MicroShift runs in its own process for this section of its file."""
+    given = dict(section(content, _MICROSHIFT))
+    is_on = str(given.pop("status", "Disabled")).casefold() == "enabled"
+    off = () if is_on else (f"{_MICROSHIFT}.status is not Enabled: MicroShift serves no such device",)
+    others = ", ".join(str(key) for key in content if key != _MICROSHIFT)
+    notes = (
+        [f"write {_MICROSHIFT}.status: Disabled into MicroShift's file, or it goes on serving them"] if is_on else []
+    )
+    if others:
+        notes.append(f"{others} left out: settings of MicroShift")
+    devices = [_with_usb(device) for device in listed(f"{_MICROSHIFT}.devices", given.get("devices"))]
+    yield Invocation(notes=tuple(notes), differences=off)
+    yield ConfigFile({"domain": _MICROSHIFTS_DOMAIN} | given | {"devices": devices})
+
+
+def _with_usb(device: Any) -> Any:
+    """A device whose groups have `usb`, which MicroShift calls `usbs`."""
+    if not isinstance(device, Mapping) or not isinstance(device.get("groups"), list):
+        return device
+    groups = [
+        {"usb" if key == "usbs" else key: value for key, value in group.items()}
+        if isinstance(group, Mapping)
+        else group
+        for group in device["groups"]
+    ]
+    return {**device, "groups": groups}
 
 
 def _device(text: str) -> Any:
@@ -84,6 +119,7 @@ GENERIC = Plugin(
     lambda name: "generic-device-plugin" in name,
     _translate,
     _FLAGS,
-    frozenset(_VARIABLES),
+    variables=frozenset(_VARIABLES),
     is_file=lambda content: bool(content) and content.keys() <= _FLAGS | {"devices"},
+    charts=(Chart("microshift", lambda content: isinstance(content.get(_MICROSHIFT), Mapping), _of_microshift),),
 )

@@ -37,6 +37,10 @@ class Imported:
     """False if something was left out that may have had an effect."""
     is_default: bool = False
     """True if nodes without a choice of their own use it, of several configurations."""
+    vendor: str = ""
+    """The vendor of its devices, as devherd's chart calls it; empty for any."""
+    components: tuple[str, ...] = ()
+    """Components of devherd's manifests that it needs, beside those that follow from its vendor and options."""
 
     def put(self, section: str, options: dict[str, Any]) -> None:
         """Put options into a section, for example `vendors.nvidia`; without options, no section is made."""

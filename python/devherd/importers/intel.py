@@ -21,7 +21,8 @@ from devherd.importers.imported import (
 from devherd.importers.manifest import section
 from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin
 
-_HEALTH = "health is read from sysfs, without a sidecar; temperature limits are the card's own"
+_HEALTH = "health is read from sysfs, without a sidecar"
+_LIMITS = ("-temp-limit", "-gpu-temp-limit", "-memory-temp-limit")
 _ANNOTATION = (
     "the mode is not read from the node's annotation `fpga.intel.com/device-plugin-mode`; give such nodes a"
     " configuration of their own"
@@ -34,9 +35,6 @@ _NOT_SERVED = {
 }
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {
     "-health-management": _HEALTH,
-    "-temp-limit": _HEALTH,
-    "-gpu-temp-limit": _HEALTH,
-    "-memory-temp-limit": _HEALTH,
     "-debug": LOG_REASON,
     "-node-name": _ANNOTATION,
     "-kubeconfig": _ANNOTATION,
@@ -88,14 +86,20 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
     if endpoint := given.take("-xpumd-endpoint"):
         imported.put("health", {"xpumd": str(endpoint).removeprefix("unix://")})
         imported.note(
-            "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes, add the component xpumd"
+            "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes by the component xpumd"
         )
     if prefix := given.take("-prefix"):
         imported.config["host_root"] = prefix
+    _note_limits(given, imported)
     for flag in (flag for flag in _NOT_SERVED if truth(given.take(flag, "false"), flag)):
         imported.note_difference(f"{flag} is left out: {_NOT_SERVED[flag]}")
     imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
+
+
+def _note_limits(given: GivenSettings, imported: Imported) -> None:
+    if limits := ", ".join(flag for flag in _LIMITS if given.take(flag)):
+        imported.note_loss(f"{limits} left out: the limits of temperatures are the card's own")
 
 
 def _monitoring(invocation: Invocation, given: GivenSettings, imported: Imported) -> str | None:
@@ -195,6 +199,7 @@ FPGA = Plugin(
     lambda name: "intel" in name and "fpga" in name and "plugin" in name,
     _fpga,
     _FPGA_FLAGS,
+    "intel-fpga",
     frozenset({"NODE_NAME"}),
     kinds={f"{INTELS_OPERATOR}/FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
 )
@@ -203,6 +208,7 @@ GPU = Plugin(
     lambda name: "intel" in name and "gpu" in name and "plugin" in name,
     _gpu,
     _GPU_FLAGS,
+    "intel-gpu",
     kinds={f"{INTELS_OPERATOR}/GpuDevicePlugin": _gpu_object, "intel.com/ClusterPolicy": _from_policy},
     charts=(
         Chart("intel-device-plugins-gpu", _is_values, _started_by_chart),

@@ -267,6 +267,7 @@ NVIDIA = Plugin(
     lambda name: "nvidia-device-plugin" in name or "nvidia/k8s-device-plugin" in name,
     _translate,
     _FLAGS,
+    "nvidia",
     VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *XID_VARIABLES},
     is_file=lambda content: content.get("version") == "v1" or (bool(content) and content.keys() <= _FILE_KEYS),
     kinds={"nvidia.com/ClusterPolicy": nvidia_operator.from_policy},

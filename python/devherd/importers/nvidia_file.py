@@ -16,7 +16,7 @@ _GPU = "nvidia.com/gpu"
 _Rule = dict[str, Any]
 _DAEMON = (
     "the MPS control daemon goes with the plugin's DaemonSets, and no share is Healthy without it: see"
-    " deploy/vendors.md, Switching from NVIDIA's plugin"
+    " docs/switch.md, NVIDIA GPUs"
 )
 
 

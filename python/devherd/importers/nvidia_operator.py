@@ -69,8 +69,6 @@ def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | Confi
     if files or config.take("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
     notes = []
-    if default := config.take("default"):
-        notes.append(f"config.default is left out: `devherd run --configs DIR --config-default {default}` has it")
     config.take("fallbackStrategies")
     given.section("devicePlugin").take("enabled")
     if left := ", ".join(given.left()):
@@ -152,10 +150,12 @@ def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | Confi
     notes = [f"devicePlugin.{key} is left out: a setting of the plugin's pods" for key in others]
     off = ["devicePlugin.enabled is false: the operator starts no plugin"] if plugin.get("enabled") is False else []
     words = [str(word) for word in listed("devicePlugin.args", plugin.get("args"))]
+    components: tuple[str, ...] = ()
     if any(_is_enabled(spec, key, default=True) for key in _MANAGERS):
         notes.append(_BESIDE_MANAGERS)
+        components = ("nvidia-operator",)
     notes += _of_other_parts(spec)
-    yield Invocation(words, environment | given, notes=tuple(notes), differences=tuple(off))
+    yield Invocation(words, environment | given, notes=tuple(notes), differences=tuple(off), components=components)
     yield from files
 
 

@@ -30,6 +30,8 @@ class Invocation:
     """Notes for the user about its origin."""
     differences: tuple[str, ...] = ()
     """Notes for the user on devices that devherd serves differently, or that the plugin itself does not serve."""
+    components: tuple[str, ...] = ()
+    """Components of devherd's manifests that its place needs, beside those of its vendor and options."""
 
     @property
     def program(self) -> str:
@@ -126,6 +128,8 @@ class Plugin:
     """Whether a program, container or image of this name is the plugin."""
     translate: Translate
     flags: frozenset[str] = frozenset()
+    vendor: str = ""
+    """The vendor of its devices, as devherd's chart calls it; empty for any."""
     variables: frozenset[str] = frozenset()
     """The environment variables that the plugin reads."""
     is_file: Callable[[Mapping[str, Any]], bool] = lambda _: False
@@ -140,12 +144,14 @@ class Plugin:
     ) -> Imported:
         """The translation, with a note for each variable whose value is not in the manifest."""
         imported = self.translate(invocation, file, with_ignored=with_ignored)
+        imported.vendor = self.vendor
+        imported.components += invocation.components
         imported.notes += invocation.notes
         for difference in invocation.differences:
             imported.note_difference(difference)
         for name in sorted(self.variables & invocation.valueless()):
             if not any(name in note for note in imported.notes):
-                imported.note(f"{name} is left out: the manifest takes its value from somewhere else (valueFrom)")
+                imported.note_loss(f"{name} is left out: the manifest takes its value from somewhere else (valueFrom)")
         return imported
 
     def chart_of(self, content: Mapping[str, Any]) -> Chart | None:

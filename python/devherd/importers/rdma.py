@@ -60,7 +60,9 @@ _SRIOV_KEYS |= {"deviceType", "excludeTopology", "selectors", "additionalInfo"}
 _LOG_FLAGS = LOG_FLAGS | {"log-dir", "log-level"}
 _SRIOV_FLAGS = frozenset({"config-file", "resource-prefix", "use-cdi"}) | _LOG_FLAGS
 _WIDER = "without it the resource would have more devices; write it as the plugin does, or write a rule"
-_NOT_SERVED = "only its RDMA devices are served; the SR-IOV plugin may stay for others"
+_NOT_SERVED = "only its RDMA devices are served; the SR-IOV plugin may stay for it"
+_LINK_TYPES = frozenset({"ether", "infiniband"})
+"""What the shared plugin compares an interface's type with: `selectors.go` of k8s-rdma-shared-dev-plugin."""
 _SRIOV_REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
 
 
@@ -72,7 +74,7 @@ def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *,
     if file is None:
         raise without_file("rdma-shared", path)
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
-        imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
+        imported.note_loss("-use-cdi is left out: RDMA devices are given as device nodes")
     entries = content.items("configList")
     pools = [pool for number, entry in enumerate(entries) if (pool := _pool(entry, number, imported))]
     imported.put("vendors.rdma", {"mode": "shared", "pools": pools} if pools else {"enabled": False})
@@ -96,6 +98,14 @@ def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any] | None:
     if unknown := [*unknown, *(f"{place}{key}" for key in _SELECTORS if entry.get(key))]:
         imported.note_difference(f"{pool['name']} is left out: {', '.join(unknown)} is not known: {_WIDER}")
         return None
+    if (kinds := selectors["link_types"]) and isinstance(kinds, list):
+        selectors["link_types"] = [kind for kind in kinds if kind in _LINK_TYPES]
+        if never := [str(kind) for kind in kinds if kind not in _LINK_TYPES]:
+            text = f"linkTypes `{', '.join(never)}` matches no device in the plugin; it knows `ether` and `infiniband`"
+            imported.note_loss(f"{pool['name']}: {text}")
+        if not selectors["link_types"]:
+            imported.note_loss(f"{pool['name']} is left out: it has no device in the plugin either")
+            return None
     imported.note_left_out(given.left(), {}, "the plugin does not know it")
     return pool | {"selectors": {key: values for key, values in selectors.items() if values}}
 
@@ -122,6 +132,7 @@ RDMA_SHARED = Plugin(
     lambda name: "rdma-shared" in name,
     _translate_shared,
     _SHARED_FLAGS,
+    "rdma",
     is_file=lambda content: "configList" in (keys := in_any_case(content, _FILE_KEYS)) and keys.keys() <= _FILE_KEYS,
     kinds={_POLICY: _of_policy("rdmaSharedDevicePlugin")},
 )
@@ -203,7 +214,7 @@ def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, 
     if file is None:
         raise without_file("sriov", path)
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
-        imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
+        imported.note_loss("-use-cdi is left out: RDMA devices are given as device nodes")
     entries = content.items("resourceList")
     rules = [rule for number, entry in enumerate(entries) for rule in _rules(entry, number, prefix, imported)]
     imported.put("vendors.rdma", {"mode": "sriov"} if rules else {"enabled": False})
@@ -211,6 +222,7 @@ def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, 
         every = {"match": {"vendor": "rdma"}, "advertise": False}
         has_rest = all(rule["match"] != every["match"] for rule in rules)
         imported.config["resources"] = [*rules, *([every] if has_rest else [])]
+        imported.notes += _to_delete(entries)
     imported.note_left_out([*given.left(), *content.left()], _SRIOV_REASONS, "the plugin does not know it")
     return imported
 
@@ -228,21 +240,45 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
     for place, selector in enumerate(selectors):
         if not isinstance(selector, Mapping):
             raise not_keys(f"resourceList[{number}].selectors[{place}]", selector)
+        what = name if len(selectors) == 1 else f"selectors[{place}] of {name}"
         if not _is_rdma(selector):
-            imported.note_difference(f"{name} is left out: {_NOT_SERVED}")
+            imported.note_difference(f"{what} is left out: {_NOT_SERVED}")
         elif without := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
             imported.note_difference(
-                f"{name} is left out: no fact of a device corresponds to {', '.join(without)}; write a rule for"
+                f"{what} is left out: no fact of a device corresponds to {', '.join(without)}; write a rule for"
                 " it, with `physfn`, the PCI address of the physical function"
             )
         elif unknown := [*sorted(key for key in selector.keys() - _SRIOV_KEYS if selector[key]), *misplaced]:
-            imported.note_difference(f"{name} is left out: {', '.join(unknown)} is not known: {_WIDER}")
+            imported.note_difference(f"{what} is left out: {', '.join(unknown)} is not known: {_WIDER}")
         else:
             chosen = GivenSettings(selector, f"resourceList[{number}].selectors[{place}].")
             for match in matches(chosen):
                 yield {"match": match, "name": name}
             imported.note_left_out(chosen.left(), {}, "it has no counterpart")
     imported.note_left_out(given.left(), {}, "it has no counterpart")
+
+
+def _to_delete(entries: Sequence[Any]) -> Iterator[str]:
+    """A note on the entries that the plugin's own file must lose where the plugin stays for others."""
+    served: list[str] = []
+    mixed: list[str] = []
+    stays = False
+    for number, entry in enumerate(entries):
+        written = entry.get("selectors") or {}
+        selectors = written if isinstance(written, list) else [written]
+        ours = [place for place, selector in enumerate(selectors) if _is_rdma(selector)]
+        stays |= len(ours) < len(selectors)
+        if ours and len(ours) < len(selectors):
+            mixed.append(f"resourceList[{number}]")
+            served += [f"resourceList[{number}].selectors[{place}]" for place in ours]
+        elif ours:
+            served.append(f"resourceList[{number}]")
+    if stays and served:
+        rest = f", and give the rest of {', '.join(mixed)} another resourceName" if mixed else ""
+        yield (
+            f"where the SR-IOV plugin stays, delete {', '.join(served)} from its file{rest}: two plugins of one"
+            " resource name displace each other"
+        )
 
 
 def _is_rdma(selector: Mapping[str, Any]) -> bool:
@@ -254,6 +290,7 @@ SRIOV = Plugin(
     lambda name: "sriovdp" in name or "sriov-network-device-plugin" in name,
     _translate_sriov,
     _SRIOV_FLAGS,
+    "rdma",
     is_file=lambda content: in_any_case(content, {"resourceList"}).keys() == {"resourceList"},
     kinds={_POLICY: _of_policy("sriovDevicePlugin")},
 )

@@ -33,6 +33,35 @@ _NOT_READ = frozenset({"intel-device-plugins-operator", "network-operator", "sri
 """Charts of plugins and their operators whose values `config import` does not know."""
 _OTHERS_OF_INTEL = re.compile(r"intel-(dlb|dsa|iaa|npu|qat|sgx)-plugin")
 _RENDER = "render the chart: `helm template CHART --values FILE | devherd config import -`"
+_OF_SRIOVS_OPERATOR = (
+    "its operator writes the plugin's file for each node from such objects and the node's cards",
+    "give the ConfigMap that it has written: `kubectl get configmap device-plugin-config -A -o yaml`",
+)
+_OF_AKRI = (
+    "Akri makes a resource of each device that its handler finds, and starts pods for it; devherd does neither",
+    "write the paths or USB ids of the devices under `generic`: docs/configuration.md",
+)
+_OF_SMARTER = (
+    "smarter-device-manager makes a resource of each file whose name fits a pattern; devherd has a name for each path",
+    "write each under `generic`: `{name: smarter-devices/snd, groups: [{count: 20, paths: [{path: /dev/snd}]}]}`",
+)
+_OF_NETWORK_OPERATORS_CHART = (
+    "its operator starts plugins for a NicClusterPolicy",
+    "give that object: `kubectl get nicclusterpolicies -o yaml`",
+)
+_REFUSED_GROUPS = {"sriovnetwork.openshift.io": _OF_SRIOVS_OPERATOR, "akri.sh": _OF_AKRI}
+"""Reason and cure for the objects of operators that are not read, by API group."""
+_OF_NETWORK_OPERATOR = frozenset(
+    {
+        "sriovNetworkOperator",
+        "rdmaSharedDevicePlugin",
+        "sriovDevicePlugin",
+        "ofedDriver",
+        "secondaryNetwork",
+        "deployCR",
+    }
+)
+"""Keys of the values of the chart network-operator, of which it makes a NicClusterPolicy."""
 _Part = Invocation | ConfigFile
 _Owned = tuple[Plugin, _Part]
 
@@ -164,7 +193,7 @@ def _of_command_line(invocation: Invocation, wanted: Plugin | None) -> Iterator[
 
 def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_Owned]:
     """A configuration file, or the values of a chart. Raises UsageError if it is neither for the wanted plugin."""
-    if manifest.is_kustomization(content):
+    if manifest.is_kustomization(content) or _is_smarters(content):
         return
     if is_umbrella(content):
         yield from umbrella_parts(content, wanted)
@@ -216,7 +245,13 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     if not_served := ", ".join(sorted(set(_not_served(objects)))):
         reason = f"devices of {not_served} are not served by devherd"
         return UsageError(what, reason, "leave these to Intel's own plugin and operator")
-    if reason_and_cure := _of_companions(documents, objects) or umbrella_hint(documents) or _of_objects(objects):
+    if refused := _refused_by_name(documents, objects):
+        return UsageError(f"cannot convert {refused[0]}, in {source}", *refused[1])
+    if (
+        reason_and_cure := _of_companions(documents, objects)
+        or umbrella_hint(documents)
+        or _of_objects(objects, plugin)
+    ):
         return UsageError(what, *reason_and_cure)
     is_empty = all(document in (None, "") for document in documents)
     if plugin or is_empty:
@@ -228,17 +263,60 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     )
 
 
-def _of_objects(objects: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+def _of_objects(objects: Sequence[Mapping[str, Any]], plugin: str | None) -> tuple[str, str] | None:
     """Reason and cure for objects of charts and operators that are not read; None without such objects."""
     if charts := ", ".join(sorted({values.chart for item in objects for values in manifest.chart_values(item)})):
         return f"the values of the chart {charts} are not read", _RENDER
     others = {manifest.kind_of(item) for item in objects if str(item["kind"]) not in _OF_KUBERNETES}
-    if not others:
-        return None
-    kinds = ", ".join(sorted(others))
-    read = ", ".join(sorted({kind for plugin in PLUGINS.values() for kind in plugin.kinds}))
+    kinds_read = {kind for plugin in PLUGINS.values() for kind in plugin.kinds}
     made = "give what its operator makes of it: `kubectl get daemonset,configmap -A -o yaml`"
-    return f"{kinds} is not read; of operators' objects {read} are", made
+    if of_no_plugin := ", ".join(sorted(others & kinds_read)):
+        return f"{of_no_plugin} starts no plugin, or one without a file", made
+    if others:
+        read = ", ".join(sorted(kinds_read))
+        return f"{', '.join(sorted(others))} is not read; of operators' objects {read} are", made
+    images = sorted({image for item in objects for image in _images(item)})
+    if images and not plugin:
+        return (
+            f"{', '.join(images)}: no plugin that is known",
+            "if it is one by another name, name its plugin with --plugin",
+        )
+    return None
+
+
+def _images(item: Mapping[str, Any]) -> Iterator[str]:
+    """The images of a workload's containers."""
+    return (part.image for part in manifest.parts(item) if isinstance(part, Invocation) and part.image)
+
+
+def _refused_by_name(documents: list[Any], objects: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[str, str]] | None:
+    """What is known and has no translation, with reason and cure."""
+    texts: list[Any] = []
+    names: list[str] = []
+    for item in objects:
+        if refusal := _REFUSED_GROUPS.get(manifest.kind_of(item).partition("/")[0]):
+            return manifest.kind_of(item), refusal
+        if item["kind"] == "ConfigMap":
+            texts += manifest.section(item, "data").values()
+        names += [name for part in manifest.parts(item) if isinstance(part, Invocation) for name in part.names]
+    if any("smarter-device-manager" in name for name in names) or any(map(_is_smarters, [*documents, *texts])):
+        return "the configuration of smarter-device-manager", _OF_SMARTER
+    for document in documents:
+        if isinstance(document, Mapping) and document.keys() & _OF_NETWORK_OPERATOR and "kind" not in document:
+            return "the values of the chart network-operator", _OF_NETWORK_OPERATORS_CHART
+    return None
+
+
+def _is_smarters(content: Any) -> bool:
+    """Whether it is a file of smarter-device-manager, a list of patterns, or the values of its chart, parsed or not."""
+    if isinstance(content, Mapping):
+        content = content.get("config")
+    if isinstance(content, str):
+        try:
+            content = yaml.safe_load(content)
+        except yaml.YAMLError:
+            return False
+    return isinstance(content, list) and any(isinstance(each, Mapping) and "devicematch" in each for each in content)
 
 
 _OF_KUBERNETES = frozenset(
@@ -330,7 +408,7 @@ def _why_not(name: str, content: Mapping[str, Any]) -> tuple[str, str]:
     if name in _NOT_READ:
         return "`devherd config import` reads what it renders, not its values", _RENDER
     if name in _READ:
-        return "it belongs to another plugin", "leave out --plugin, or name that plugin"
+        return f"it belongs to {_READ[name][0].name}", "leave out --plugin"
     return "it is not the chart of a plugin", ""
 
 
