@@ -75,14 +75,15 @@ def test_a_plugin_with_the_same_devices_does_not_differ(node):
         0,
         {
             "same": True,
-            "resources": [{"name": GPU, "kubelet": 8, "devherd": 8, "differences": []}],
+            "resources": [{"name": GPU, "kubelet": 8, "devherd": 8, "containers_compared": False, "differences": []}],
             "findings": [],
             "problems": [],
         },
     )
     said = node.devherd("compare").stdout.splitlines()
     assert said[0] == f"{GPU}: 8 = 8 ids, 0 differences"
-    assert said[-1] == "Nothing differs: pods would have the same devices."
+    assert said[-2] == "Nothing differs in names, ids and NUMA nodes."
+    assert said[-1].startswith("Not compared: the variables, mounts, ")
     assert node.herd_node.kubelet.registrations(GPU) == 1
     assert sorted(each.name for each in node.herd_node.kubelet.plugins.glob("*.sock")) == [
         "kubelet.sock",
@@ -100,7 +101,10 @@ def test_a_device_that_devherd_itself_keeps_from_pods_is_no_difference(node):
     subprocess.run(command, check=True, capture_output=True)
     node.herd_node.until_capacity(GPU, 8, 7)
     code, told = node.compared(run_dir)
-    assert (code, told["resources"]) == (0, [{"name": GPU, "kubelet": 7, "devherd": 7, "differences": []}])
+    assert (code, told["resources"]) == (
+        0,
+        [{"name": GPU, "kubelet": 7, "devherd": 7, "containers_compared": False, "differences": []}],
+    )
     assert node.devherd("compare", "--output=json").returncode == 1, "without its run directory"
 
 

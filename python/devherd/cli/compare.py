@@ -5,6 +5,10 @@ every plugin. Each difference has its reason and, if one exists, the key of the 
 of devherd about devices that the kubelet considers Healthy are listed, too. A device that the devherd of this node
 calls Unhealthy, as one that is cordoned, counts as such.
 
+The kubelet does not tell what containers get for a device: variables, mounts, device nodes, annotations, CDI names.
+With --plugin-file these are compared, too, with what devherd would give by the settings in the plugin's manifest,
+flags or file.
+
 Exit code: 0 if nothing differs, 1 if something does, 4 if no kubelet answers.
 """
 
@@ -22,6 +26,7 @@ from devherd.config.resolved import fits_any
 from devherd.errors import DevherdError, ExitCode, UnreachableError, UsageError
 from devherd.text import amount
 
+PluginSettings = tuple[dict[str, Any], set[str], bool]
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
     from devherd.proto.spool_pb2 import Offer, Problem
     from devherd.settings import Settings
 
+_NOT_COMPARED = (
+    "Not compared: the variables, mounts, device nodes, annotations and CDI names that containers get. With"
+    " --plugin-file FILE, the plugin's manifest, flags or file, they are."
+)
 SHOWN = 4
 """Ids of a difference that a line names; JSON has all of them."""
 
@@ -42,6 +51,15 @@ class ComparisonReport:
     resources: list["Compared"]
     unseen: list["Unseen"]
     problems: list["Problem"]
+    with_containers: bool = False
+    """Whether what containers get was to be compared, too."""
+    is_whole: bool = True
+    """False if settings of the plugin were left out that may have had an effect."""
+
+    @property
+    def not_compared(self) -> list[str]:
+        """The resources of both sides for which it was not compared what containers get."""
+        return [each.name for each in self.resources if each.kubelet and each.devherd and not each.with_containers]
 
     @property
     def is_same(self) -> bool:
@@ -54,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument(
         "--resource", metavar="GLOB", action="append", default=[], help="only these resources; can be repeated"
+    )
+    parser.add_argument(
+        "--plugin-file",
+        metavar="FILE",
+        help="what `config import` reads of the present plugin: compare also what containers get; - = standard input",
     )
     parser.add_argument(
         "--every",
@@ -70,31 +93,75 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments)
     if arguments.every is not None:
         return _stay(config, arguments)
-    report = compare(config, arguments.resource)
+    report = compare(config, arguments.resource, _plugins(arguments))
     print(_shown(report, arguments.output))
     return ExitCode.DONE if report.is_same else ExitCode.PROBLEM_FOUND
 
 
-def compare(config: "Config", globs: Sequence[str] = ()) -> ComparisonReport:
-    """Ask the kubelet and scan the host, once each. Raises UsageError and UnreachableError."""
+def _plugins(arguments: argparse.Namespace) -> "PluginSettings | None":
+    """The settings of the present plugins, from their file. Raises UsageError."""
+    if arguments.plugin_file is None:
+        return None
+    from devherd.cli.import_config import settings_of
+
+    return settings_of(arguments.plugin_file)
+
+
+def compare(config: "Config", globs: Sequence[str] = (), plugins: "PluginSettings | None" = None) -> ComparisonReport:
+    """Ask the kubelet and scan the host, once each. Raises UsageError and UnreachableError.
+
+    `plugins`: the settings of the present plugins, as `settings_of` has them.
+    """
     from devherd.cli.scan import look
     from devherd.comparison import Comparison
 
     kubelet, allocations = _asked(config.settings())
     report = look(config)
     _recall(report.offers, config.settings().offers_file)
+    theirs = _by_their_settings(config, plugins[0]) if plugins else None
     both = Comparison(
         kubelet,
         report.offers,
         allocations=allocations,
         entries=report.inventory.entries,
         rules=report.rules,
+        disabled=[name for name, section in _sections(config) if section["enabled"] is False],
+        has_health_rules=bool(config.health.rules),
+        by_plugin=_of_vendors(look(theirs).offers, plugins[1]) if plugins and theirs else (),
+        keys_of_vendors=_differing(config, theirs) if theirs else None,
     )
     return ComparisonReport(
         [each for each in both.resources() if not globs or fits_any(each.name, globs)],
         [each for each in both.unseen(report.held) if not globs or fits_any(each.resource, globs)],
         report.problems,
+        with_containers=plugins is not None,
+        is_whole=plugins is None or plugins[2],
     )
+
+
+def _of_vendors(offers: "Sequence[Offer]", vendors: set[str]) -> "list[Offer]":
+    """The offers of these vendors: of others the file does not tell what their plugins do."""
+    return [offer for offer in offers if offer.vendor in vendors]
+
+
+def _by_their_settings(config: "Config", settings: dict[str, Any]) -> "Config":
+    """The imported configuration, on the host that is compared."""
+    from devherd.config.model import Config
+
+    return Config.model_validate(settings | {"host_root": str(config.host_root)})
+
+
+def _sections(config: "Config") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from config.vendors.model_dump(mode="json").items()
+
+
+def _differing(config: "Config", theirs: "Config") -> dict[str, str]:
+    """By vendor: the options that the present plugin has otherwise, as they would be written."""
+    keys = {}
+    for (name, ours), (_, other) in zip(_sections(config), _sections(theirs), strict=True):
+        if options := {key: value for key, value in other.items() if value != ours[key]}:
+            keys[name.replace("_", "-")] = f"vendors: {{{name}: {json.dumps(options)}}}"
+    return keys
 
 
 def _recall(offers: "Sequence[Offer]", file: "Path") -> None:
@@ -139,10 +206,10 @@ def _asked(settings: "Settings") -> "tuple[Kubelet, Allocations]":
 def _stay(config: "Config", arguments: argparse.Namespace) -> int:
     """Print each comparison that differs from the one before, until a signal ends the process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))
-    before = ""
+    before, plugins = "", _plugins(arguments)
     while True:
         try:
-            shown = _shown(compare(config, arguments.resource), arguments.output)
+            shown = _shown(compare(config, arguments.resource, plugins), arguments.output)
         except DevherdError as error:
             shown = f"devherd: {error}"
         if shown != before:
@@ -173,13 +240,29 @@ def _lines(report: ComparisonReport) -> Iterator[str]:
         yield "Problems of the scan:"
     for problem in report.problems:
         yield f"  {problem.vendor}: {problem.path}: {problem.error}"
+    yield _summary(report)
+    yield from _not_compared(report)
+
+
+def _summary(report: ComparisonReport) -> str:
     differing = sum(bool(resource.differences) for resource in report.resources)
     if differing:
-        yield f"{differing} of {amount(len(report.resources), 'resource')} would differ for pods."
-    elif report.resources:
-        yield "Nothing differs: pods would have the same devices."
-    else:
-        yield "The kubelet has no device of any plugin, and devherd would offer none."
+        return f"{differing} of {amount(len(report.resources), 'resource')} would differ for pods."
+    if not report.resources:
+        return "The kubelet has no device of any plugin, and devherd would offer none."
+    if any(_not_compared(report)):
+        return "Nothing differs in names, ids and NUMA nodes."
+    return "Nothing differs: pods would have the same devices, and containers would get the same for them."
+
+
+def _not_compared(report: ComparisonReport) -> Iterator[str]:
+    if not report.with_containers:
+        yield _NOT_COMPARED
+        return
+    if names := report.not_compared:
+        yield f"Not compared: what containers get for {_named(names)}: the plugin's file does not tell."
+    if not report.is_whole:
+        yield "Not compared: settings of the plugin that are not translated; devherd config import FILE names them."
 
 
 def _lines_of(resource: "Compared") -> Iterator[str]:
@@ -208,6 +291,7 @@ def _json(report: ComparisonReport) -> dict[str, Any]:
                 "name": resource.name,
                 "kubelet": resource.kubelet,
                 "devherd": resource.devherd,
+                "containers_compared": resource.with_containers,
                 "differences": [
                     {
                         "kind": difference.kind,
