@@ -175,3 +175,61 @@ def test_a_release_keeps_its_nodes_when_node_feature_discovery_comes_later(relea
     assert nodes() == "nfd"
     release("upgrade", chart, values={"nodes": "all"})
     assert nodes() == "all"
+
+
+NODES = "/api/v1/nodes"
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+
+
+def node(name):
+    """A node that is ready, without a kubelet."""
+    size = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name}
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": _TIME, "lastTransitionTime": _TIME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": size, "allocatable": size, "conditions": [ready]},
+    }
+
+
+def test_pods_with_nvidias_runtime_class_come_to_nodes_with_nvidias_devices_alone(release, chart, whole_node):
+    """Of two nodes without Node Feature Discovery one is of NVIDIA's; without its label the nodes are asked for.
+
+    Defect: the pod was on both, and on the other one it never started (FailedCreatePodSandBox).
+    """
+    control_plane = release.control_plane
+    control_plane.start(
+        "kube-controller-manager", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0",
+        "--controllers=daemonset-controller,serviceaccount-controller",
+    )  # fmt: skip
+    control_plane.make("/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+    for name in ("gpu", "plain"):
+        control_plane.make(NODES, node(name))
+    with pytest.raises(ValueError, match="nodes: it is not set, and which nodes have nvidia is not known — "):
+        release("install", chart, values={"vendors": ["nvidia"]})
+
+    label = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
+    control_plane.made(f"{NODES}/gpu", label, "PATCH")
+    release("install", chart, values={"vendors": ["nvidia"]})
+
+    def places():
+        pods = control_plane.get("/api/v1/namespaces/tools/pods")["items"]
+        return sorted(each["spec"].get("nodeName", "none yet") for each in pods)
+
+    def status():
+        return control_plane.get(f"{DAEMON_SETS}/devherd")["status"]["desiredNumberScheduled"]
+
+    whole_node.eventually(lambda: places() == ["gpu"], "the pod is on the node with a GPU", 60)
+    assert status() == 1
+    [pod] = control_plane.get("/api/v1/namespaces/tools/pods")["items"]
+    assert pod["spec"]["runtimeClassName"] == "nvidia"
+
+    release("upgrade", chart, values={"vendors": ["nvidia"], "nodes": "all"})
+    whole_node.eventually(lambda: places() == ["gpu", "plain"], "`nodes: all` has it on both", 60)
