@@ -227,9 +227,9 @@ def test_pods_with_nvidias_runtime_class_come_to_nodes_with_nvidias_devices_alon
         return control_plane.get(f"{DAEMON_SETS}/devherd")["status"]["desiredNumberScheduled"]
 
     whole_node.eventually(lambda: places() == ["gpu"], "the pod is on the node with a GPU", 60)
-    assert status() == 1
+    whole_node.eventually(lambda: status() == 1, "it is wanted on one node")
     [pod] = control_plane.get("/api/v1/namespaces/tools/pods")["items"]
     assert pod["spec"]["runtimeClassName"] == "nvidia"
 
     release("upgrade", chart, values={"vendors": ["nvidia"], "nodes": "all"})
-    whole_node.eventually(lambda: places() == ["gpu", "plain"], "`nodes: all` has it on both", 60)
+    whole_node.eventually(lambda: "plain" in places(), "`nodes: all` has it on the other one, too", 60)
