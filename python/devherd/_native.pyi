@@ -208,6 +208,12 @@ class Meaning:
     def threshold(self) -> str:
         """When it is raised, as text for users."""
     @property
+    def to_do(self) -> str:
+        """What a person does about it, with places for facts of the device."""
+    @property
+    def to_do_by_value(self) -> list[tuple[str, str]]:
+        """The same for certain values of the finding."""
+    @property
     def by_value(self) -> list[tuple[str, Meaning]]:
         """Other meanings for certain values of the finding."""
 

@@ -5,6 +5,7 @@ Xids follow from NVIDIA's catalogue, xids.py.
 """
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,6 +113,10 @@ class Meaning:
     """It compares with the best value of this boot; an operator may accept the present value."""
     is_damped: bool = True
     """Whether it is held longer if it recurs often; false if presence ends it, or an operator raises it."""
+    do: str = ""
+    """What a person does about it, in the imperative, with places for what is known: `to_do`."""
+    do_by_value: Mapping[str, str] = field(default_factory=dict)
+    """The same for certain values of the finding."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """Other meanings of certain values of the finding, each held separately: the codes of an Xid."""
     rule: str = ""
@@ -135,6 +140,8 @@ def meaning_from(native: "NativeMeaning") -> Meaning:
         only_when_new=native.only_when_new,
         is_relative=native.is_relative,
         is_damped=native.is_damped,
+        do=native.to_do,
+        do_by_value=dict(native.to_do_by_value),
         by_value={value: meaning_from(one) for value, one in native.by_value},
     )
 
@@ -168,7 +175,9 @@ def _of_xid(code: int, advice: Advice) -> Meaning:
     """One for all sources of Xids: there are 116."""
     meaning = OF_ADVICE[advice]
     disproof = {Evidence.STARTED} if code == xids.GPU_INIT_ERROR else set()
-    return replace(meaning, threshold=xids.described(code), evidence=meaning.evidence | disproof)
+    return replace(
+        meaning, threshold=xids.described(code), do=xids.CATALOGUE[code].do, evidence=meaning.evidence | disproof
+    )
 
 
 def _meanings() -> dict[tuple[str, str], Meaning]:
@@ -211,6 +220,40 @@ def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
     if finding.reason == xids.XID and xids.is_unknown_to(finding.value, driver):
         return replace(meaning, evidence=meaning.evidence - {Evidence.RECOVERY_UNASKED})
     return meaning
+
+
+KNOWN = ("pci_address", "slot", "driver", "resource", "device", "node", "file", "value", "detail", "program")
+"""What a text of `Meaning.do` may name."""
+_ALTERNATIVES = re.compile(r"\[([^\]]*)\]|\{device\}")
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[str, str]) -> str:
+    """What a person does about a finding against a device, in one line.
+
+    `facts`: those of the device, and as `resource` its resource's name. What is not known is left out with the words
+    that need it: `[ in slot {slot}| at {pci_address}]`.
+    """
+    known = {
+        "pci_address": "" if "," in (address := facts.get("pci_address", "")) else address,
+        "slot": facts.get("slot", ""),
+        "driver": facts.get("pci_driver", "") or facts.get("driver", ""),
+        "resource": facts.get("resource", ""),
+        "device": device_id,
+        "node": finding.file if finding.file.startswith("/dev/") else "",
+        "file": finding.file,
+        "value": finding.value,
+        "detail": finding.detail,
+        "program": finding.source.removeprefix(EXTERNAL_PREFIX),
+    }
+
+    def told(part: "re.Match[str]") -> str:
+        alternatives = (part[1] if part[1] is not None else part[0]).split("|")
+        tellable = (one for one in alternatives if all(known[name] for name in _PLACE.findall(one)))
+        return _PLACE.sub(lambda place: known[place[1]], next(tellable, ""))
+
+    text = meaning.do_by_value.get(finding.value, meaning.do)
+    return " ".join(_ALTERNATIVES.sub(told, text).split())
 
 
 _NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})

@@ -1,10 +1,11 @@
 """NVIDIA's Xids by code: names, and the advice of NVIDIA's catalogue, docs.nvidia.com/deploy/xid-errors.
 
 The advice is the immediate action of the catalogue: reset the GPU, restart the application, or nothing, because the
-application caused it. The catalogue also says which Xids are followed by the driver's recovery action.
+application caused it. The catalogue also says which Xids are followed by the driver's recovery action. What a person
+does follows from both actions of the catalogue, the immediate and the investigatory one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -24,7 +25,16 @@ class Xid:
 
     name: str
     advice: Advice
+    do: str
+    """What a person does, with places for facts of the device: `to_do` in registry.py."""
 
+
+_COPY_ENGINES = (39, 40, 41, 70, 71, 72, 75, 76, 77, 85)
+_LATER_COPY_ENGINES = range(126, 136)
+_DECODERS = (83, 84, 88, 89, 96, 97, 98)
+_LATER_JPEG_DECODERS = range(99, 106)
+OF_NVLINK = range(144, 151)
+"""NVLink errors since Blackwell, each of which may be fatal or not."""
 
 _NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
     (
@@ -65,8 +75,8 @@ _NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
             25: "GR_ILLEGAL_NOTIFY",
             32: "PBDMA_ERROR",
             38: "FECS_ERR_WATCHDOG_TIMEOUT",
-            **{code: f"CE{number}_ERROR" for number, code in enumerate((39, 40, 41, 70, 71, 72, 75, 76, 77, 85))},
-            **{code: f"CE{code - 116}_ERROR" for code in range(126, 136)},
+            **{code: f"CE{number}_ERROR" for number, code in enumerate(_COPY_ENGINES)},
+            **{code: f"CE{code - 116}_ERROR" for code in _LATER_COPY_ENGINES},
             44: "GR_FAULT_DURING_CTXSW",
             60: "SEC2_ERROR",
             66: "FECS_ERR_REG_ACCESS_VIOLATION",
@@ -75,11 +85,11 @@ _NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
             78: "VGPU_START_ERROR",
             80: "PBDMA_PUSHBUFFER_CRC_MISMATCH",
             82: "NVJPG0_ERROR",
-            **{code: f"NVDEC{number}_ERROR" for number, code in enumerate((83, 84, 88, 89, 96, 97, 98), 1)},
+            **{code: f"NVDEC{number}_ERROR" for number, code in enumerate(_DECODERS, 1)},
             86: "OFA0_ERROR",
             92: "EXCESSIVE_SBE_INTERRUPTS",
             94: "CONTAINED_ERROR",
-            **{code: f"NVJPG{code - 98}_ERROR" for code in range(99, 106)},
+            **{code: f"NVJPG{code - 98}_ERROR" for code in _LATER_JPEG_DECODERS},
             121: "C2C_ERROR",
             139: "OFA1_ERROR",
             142: "NVENC3_ERROR",
@@ -135,7 +145,48 @@ _NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
     ),
 )
 
-CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAMES for code, name in names.items()})
+_RESET_GPU = "reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})]"
+_RESET = f"end its pods and {_RESET_GPU}, or reboot"
+_RESTART = "restart the pod that used the GPU"
+_NOTHING = "do nothing for a single one"
+_ASK = "; if it comes again, ask NVIDIA with nvidia-bug-report.sh"
+_APPLICATION = "; if it comes again, look for the fault in its program"
+_SOFTWARE = "; if it comes again, update the driver or ask NVIDIA"
+_LINK = "; if it comes again, check its NVLinks (nvidia-smi nvlink --status)"
+_CARD = "the card[ in slot {slot}| at {pci_address}]"
+
+_TO_DO: Mapping[str, Iterable[int]] = {
+    _RESTART + _ASK: (8, *_COPY_ENGINES, *_LATER_COPY_ENGINES, 68, *_DECODERS, 82, *_LATER_JPEG_DECODERS, 86, 94, 139),
+    _RESTART + _APPLICATION: (11, 13, 25, 31, 32, 69, 80),
+    _RESTART + _SOFTWARE: (60,),
+    _NOTHING + _ASK: (38, 43, 44, 66, 67, 92, 93, 108, 121, 141, 152, 153, 157, 160, 161),
+    _NOTHING + _APPLICATION: (37, 137),
+    _RESET + _ASK: (46, 48, 62, 64, 95, 109, 140, 143, 156, 158),
+    _RESET + _SOFTWARE: (110, 119, 120, 155),
+    _RESET + _LINK: (74, 136),
+    f"{_RESET_GPU} if the driver's line says Fatal; else do nothing": OF_NVLINK,
+    "do nothing: it is a test or a notice": (14, 106, 107, 162),
+    "do nothing: the driver has retired the memory, or will at the next reset of the GPU": (63,),
+    "look for the Xid before it: its program was ended, by an error or on purpose": (45,),
+    f"shut the node down and check the power cables and the seat of {_CARD}": (54,),
+    "install the vGPU software and the driver in versions that fit each other": (78,),
+    f"drain and reboot the node; if it comes again, have {_CARD} checked or replaced": (79,),
+    "ask NVIDIA with nvidia-bug-report.sh": (142,),
+    "restart the virtual machine" + _ASK: (151,),
+    "do what the driver's line asks for": (154,),
+    "look the Xid up in NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors) and do what it says": (159,),
+    "follow the Xid 48 beside it, which this one details": (171, 172),
+    "ask NVIDIA: its catalogue names no action; a reset of the GPU or a reboot ends the finding": (167, 169),
+    "ask NVIDIA: its catalogue names no action": (163, 164, 165, 166, 168, 170, 173, 174, 175, 176, 185),
+}
+"""What a person does about codes: the two actions of NVIDIA's catalogue,
+https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html.
+"""
+_DO = {code: text for text, codes in _TO_DO.items() for code in codes}
+
+CATALOGUE = MappingProxyType(
+    {code: Xid(name, advice, _DO[code]) for advice, names in _NAMES for code, name in names.items()}
+)
 """The entries by code."""
 
 LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
@@ -143,9 +194,6 @@ LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
 
 GPU_INIT_ERROR = 143
 """The driver could not start the GPU ("GPU Initialization Error"): a later start of the GPU shows that it can."""
-
-OF_NVLINK = range(144, 151)
-"""NVLink errors since Blackwell, each of which may be fatal or not."""
 
 TAKES_BACK = MappingProxyType({"162": "163"})
 """By code: the code that it clears. In NVIDIA's catalogue, 162 means that power smoothing works again after 163."""

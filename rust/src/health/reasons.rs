@@ -4,7 +4,7 @@
 //! The meaning of each Xid code: `python/devherd/reasons/xids.py`.
 
 use super::source::{About, Action, Class, Evidence, Meaning, Pace};
-use super::sources::OFF_BUS;
+use super::sources::{CHECK_CARD, OFF_BUS};
 
 const EVENTS: Class = Class::Elsewhere("events");
 const SERVICE: Class = Class::Elsewhere("a service, in a process of its own");
@@ -62,12 +62,34 @@ const UNTIL_WELL: &[Evidence] = &[
     Evidence::Restarted,
 ];
 
-/// Xid 154 names an action by number.
+const LOOK_UP: &str = "look the Xid up in NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors) and do what \
+                       it says";
+const RESET: &str = "end its pods and reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})], or reboot";
+const REBOOT_OR_ASK: &str = "drain and reboot the node; if it comes again, ask NVIDIA with nvidia-bug-report.sh";
+const COOL: &str = "check the fans, the air flow and the inlet temperature of the card[ in slot {slot}| at \
+                    {pci_address}]";
+const WAIT_FOR_RESET: &str = "wait for the reset to end; if it does not within minutes, reboot the node";
+
+/// The driver's recovery action, by number, in Xid 154 and in NVML: `nvmlDeviceGpuRecoveryAction_t` in
+/// <https://docs.nvidia.com/deploy/nvml-api/>. What a later driver adds is described by the driver itself.
 const DRAIN: &str = "3";
+const TO_DRAIN: &str = "end the pods that use the GPU together with others over NVLink or PCIe, as the driver \
+                        asks";
+const TO_RECOVER: &[(&str, &str)] = &[
+    ("1", RESET),
+    ("2", "drain and reboot the node, as the driver asks"),
+    (DRAIN, TO_DRAIN),
+    ("4", RESET),
+    ("5", "recover its IMEX domain, as the driver asks (NVIDIA's IMEX guide)"),
+    ("6", "end its pods and reset the GPU's bus, as the driver asks, or reboot"),
+    ("7", "drain and reboot the node, as the driver asks"),
+];
+const ASK_DRIVER: &str = "do what the driver asks for: GPU Recovery Action of nvidia-smi -q[ -i {pci_address}]";
 
 const PRINTED_RECOVERY: Meaning =
-    Meaning::unhealthy(RECOVERY_ACTION, "the NVIDIA driver prints that the GPU needs recovery (Xid 154)")
-        .until(UNTIL_WELL);
+    Meaning::unhealthy(RECOVERY_ACTION, "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", ASK_DRIVER)
+        .until(UNTIL_WELL)
+        .to_do_by_value(TO_RECOVER);
 
 /// Sources that Python looks at.
 pub static ELSEWHERE: &[About] = &[
@@ -77,50 +99,103 @@ pub static ELSEWHERE: &[About] = &[
         pace: Pace::Elsewhere,
         document: "https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg",
         meanings: &[
-            Meaning::warning(XID, "the NVIDIA driver prints an Xid").until_quiet_for(XID_SECONDS),
-            PRINTED_RECOVERY
-                .by_value(&[(DRAIN, Meaning { action: Action::Warn, ..PRINTED_RECOVERY })]),
-            Meaning::unhealthy(GPU_LOST, "the driver prints that the GPU has fallen off the bus").until(UNTIL_RECOVERED),
+            Meaning::warning(XID, "the NVIDIA driver prints an Xid", LOOK_UP).until_quiet_for(XID_SECONDS),
+            PRINTED_RECOVERY.by_value(&[(DRAIN, Meaning { action: Action::Warn, ..PRINTED_RECOVERY })]),
+            Meaning::unhealthy(GPU_LOST, "the driver prints that the GPU has fallen off the bus", CHECK_CARD)
+                .until(UNTIL_RECOVERED),
             Meaning::unhealthy(
                 NOT_STARTED,
-                "NVIDIA's driver prints that it cannot start the GPU (RmInitAdapter), and has not started it since",
+                "NVIDIA's driver prints that it cannot start the GPU (RmInitAdapter), and has not \
+                 started it since",
+                "read the driver's lines before it (dmesg), which say why; then load the driver again or \
+                 reboot",
             )
             .until(UNTIL_STARTED),
             Meaning::unhealthy(
                 OFF_BUS,
-                "the kernel prints that it cannot change the function's power state, because the function does not answer",
+                "the kernel prints that it cannot change the function's power state, because the \
+                 function does not answer",
+                CHECK_CARD,
             )
             .until(UNTIL_IT_ANSWERS),
-            Meaning::unhealthy(WEDGED, "the kernel prints that the GPU is wedged").until(UNTIL_TAKEN_BACK),
-            Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it could not reset the GPU")
-                .until(UNTIL_TAKEN_BACK)
-                .by_value(&[(
-                    "amdgpu-reset-begun",
-                    // A reset that helps takes seconds, of a hive tens of them.
-                    Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it resets the GPU, and not how that ended")
-                        .until(UNTIL_TAKEN_BACK)
-                        .undamped()
-                        .after(60),
-                )]),
-            Meaning::warning(ECC, "AMD's driver prints an uncorrectable error, which it resets the GPU for")
-                .until_quiet_for(EVENT_SECONDS)
-                .by_value(&[(
-                    "amdgpu-bad-pages-beyond-threshold",
-                    // The driver prints this while it starts, so a rebind does not end it.
-                    Meaning::unhealthy(ECC, "AMD's driver prints that as much of the GPU's memory is bad as it allows, or more")
-                        .until(EXCHANGED_OR_CLEARED),
-                )]),
-            Meaning::warning(FABRIC, "an NVSwitch prints an SXid that is not fatal").until_quiet_for(EVENT_SECONDS),
-            Meaning::warning("fabric-fatal", "an NVSwitch prints an SXid that is fatal to the NVLink fabric")
-                .until(STARTED_OR_CLEARED),
-            Meaning::unhealthy("nvlink-fatal", "the same SXid is about a link that leads to this GPU, as NVML reports")
-                .until(RESET_OR_CLEARED),
             Meaning::unhealthy(
-                FIRMWARE,
-                "the driver prints that the NIC's firmware does not answer, or that it cannot load the GPU's (Intel xe, i915)",
+                WEDGED,
+                "the kernel prints that the GPU is wedged",
+                "end its pods and bind its driver[ ({driver})] again, or reboot; if it comes again, ask \
+                 the card's vendor",
+            )
+            .until(UNTIL_TAKEN_BACK),
+            Meaning::unhealthy(
+                GPU_RESET,
+                "AMD's driver prints that it could not reset the GPU",
+                "reboot the node; if it comes again, ask AMD",
+            )
+            .until(UNTIL_TAKEN_BACK)
+            .by_value(&[(
+                "amdgpu-reset-begun",
+                // A reset that helps takes seconds, of a hive tens of them.
+                Meaning::unhealthy(
+                    GPU_RESET,
+                    "AMD's driver prints that it resets the GPU, and not how that ended",
+                    WAIT_FOR_RESET,
+                )
+                .until(UNTIL_TAKEN_BACK)
+                .undamped()
+                .after(60),
+            )]),
+            Meaning::warning(
+                ECC,
+                "AMD's driver prints an uncorrectable error, which it resets the GPU for",
+                "restart the pods that failed on it; if it comes again, see amd-smi bad-pages[ -g \
+                 {pci_address}] and ask AMD",
+            )
+            .until_quiet_for(EVENT_SECONDS)
+            .by_value(&[(
+                "amdgpu-bad-pages-beyond-threshold",
+                // The driver prints this while it starts, so a rebind does not end it.
+                Meaning::unhealthy(
+                    ECC,
+                    "AMD's driver prints that as much of the GPU's memory is bad as it allows, or more",
+                    "have the card[ in slot {slot}| at {pci_address}] replaced: AMD's driver counts as many \
+                     bad pages as it allows",
+                )
+                .until(EXCHANGED_OR_CLEARED),
+            )]),
+            Meaning::warning(
+                FABRIC,
+                "an NVSwitch prints an SXid that is not fatal",
+                "do nothing for a single one; if it comes again, ask NVIDIA with the SXid's number[ \
+                 {value}]",
+            )
+            .until_quiet_for(EVENT_SECONDS),
+            Meaning::warning(
+                "fabric-fatal",
+                "an NVSwitch prints an SXid that is fatal to the NVLink fabric",
+                "drain and reboot the node; if it comes again, ask NVIDIA with the SXid's number[ \
+                 {value}]",
             )
             .until(STARTED_OR_CLEARED),
-            Meaning::warning("kernel-log", "a rule of the user's own matches").until_quiet_for(EVENT_SECONDS),
+            Meaning::unhealthy(
+                "nvlink-fatal",
+                "the same SXid is about a link that leads to this GPU, as NVML reports",
+                "drain and reboot the node; if it comes again, ask NVIDIA with the SXid's number[ \
+                 {value}]",
+            )
+            .until(RESET_OR_CLEARED),
+            Meaning::unhealthy(
+                FIRMWARE,
+                "the driver prints that the NIC's firmware does not answer, or that it cannot load the \
+                 GPU's (Intel xe, i915)",
+                "end its pods and bind its driver[ ({driver})] again, or reboot; if it comes again, ask \
+                 the card's vendor about its firmware",
+            )
+            .until(STARTED_OR_CLEARED),
+            Meaning::warning(
+                "kernel-log",
+                "a rule of the user's own matches",
+                "read the record in the kernel log (dmesg) and do what your rule is for",
+            )
+            .until_quiet_for(EVENT_SECONDS),
         ],
     },
     About {
@@ -129,8 +204,19 @@ pub static ELSEWHERE: &[About] = &[
         pace: Pace::Elsewhere,
         document: "README.md",
         meanings: &[
-            Meaning::unhealthy("gone", "scans no longer find the device").undamped(),
-            Meaning::unhealthy("renamed", "scans find the device under another name, at its place or by its UUID").undamped(),
+            Meaning::unhealthy(
+                "gone",
+                "scans no longer find the device",
+                "look for it[ in slot {slot}| at {pci_address}]: seat it, power it or reboot; if it is \
+                 not to come back, run devherd forget {device}",
+            )
+            .undamped(),
+            Meaning::unhealthy(
+                "renamed",
+                "scans find the device under another name, at its place or by its UUID",
+                "delete the pod that holds it, so that new pods get it under its new name",
+            )
+            .undamped(),
         ],
     },
     About {
@@ -138,22 +224,36 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere("filesystem"),
         pace: Pace::Elsewhere,
         document: "https://github.com/cncf-tags/container-device-interface",
-        meanings: &[Meaning::unhealthy("cdi-unwritable", "the CDI spec that names the device cannot be written")
-            .undamped()],
+        meanings: &[Meaning::unhealthy(
+            "cdi-unwritable",
+            "the CDI spec that names the device cannot be written",
+            "let devherd write[ {file}|the CDI directory]: give it room, and mount the directory \
+             writable",
+        )
+        .undamped()],
     },
     About {
         name: "cordon",
         reads: Class::Elsewhere("none"),
         pace: Pace::Elsewhere,
         document: "README.md",
-        meanings: &[Meaning::unhealthy("cordoned", "an operator has cordoned the device").undamped()],
+        meanings: &[Meaning::unhealthy(
+            "cordoned",
+            "an operator has cordoned the device",
+            "run devherd uncordon[ {resource}] {device} when the work on it is done",
+        )
+        .undamped()],
     },
     About {
         name: EXTERNAL,
         reads: Class::Elsewhere("a program, in a process of its own"),
         pace: Pace::Elsewhere,
         document: "docs/health-programs.md",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of `health.external` reports it")],
+        meanings: &[Meaning::unhealthy(
+            EXTERNAL,
+            "a program or file of `health.external` reports it",
+            "read what [{program}] reports[: {detail}]",
+        )],
     },
     About {
         name: "nvml",
@@ -161,71 +261,179 @@ pub static ELSEWHERE: &[About] = &[
         pace: Pace::Elsewhere,
         document: "https://docs.nvidia.com/deploy/nvml-api/",
         meanings: &[
-            Meaning::warning(XID, "NVML reports an Xid").until_quiet_for(XID_SECONDS),
-            Meaning::unhealthy(RECOVERY_ACTION, "NVML's GPU recovery action is not none").by_value(&[(
-                DRAIN,
-                Meaning::warning(
-                    RECOVERY_ACTION,
-                    "NVML's GPU recovery action is to drain traffic between GPUs",
-                ),
-            )]),
+            Meaning::warning(XID, "NVML reports an Xid", LOOK_UP).until_quiet_for(XID_SECONDS),
+            Meaning::unhealthy(RECOVERY_ACTION, "NVML's GPU recovery action is not none", ASK_DRIVER)
+                .to_do_by_value(TO_RECOVER)
+                .by_value(&[(
+                    DRAIN,
+                    Meaning::warning(
+                        RECOVERY_ACTION,
+                        "NVML's GPU recovery action is to drain traffic between GPUs",
+                        TO_DRAIN,
+                    ),
+                )]),
             Meaning::unhealthy(
                 GPU_LOST,
-                "NVML returns NVML_ERROR_GPU_IS_LOST, says that it is unavailable, or, in two looks 5 s apart, opens other \
-                 GPUs and not this one, or lists fewer GPUs than the driver and opens none, and the driver cannot start \
-                 this one (opening its node returns EIO)",
+                "NVML returns NVML_ERROR_GPU_IS_LOST, says that it is unavailable, or, in two looks 5 s \
+                 apart, opens other GPUs and not this one, or lists fewer GPUs than the driver and opens \
+                 none, and the driver cannot start this one (opening its node returns EIO)",
+                CHECK_CARD,
             ),
             Meaning::warning(
                 "not-examined",
-                "NVML opens other GPUs and refuses this one, as not supported or for a lack of permission, or its node \
-                 is not in the container",
+                "NVML opens other GPUs and refuses this one, as not supported or for a lack of \
+                 permission, or its node is not in the container",
+                "give devherd's container the GPU's node, or install a driver that supports the GPU",
             ),
-            Meaning::unhealthy("needs-reset", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU"),
-            Meaning::unhealthy("insufficient-power", "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU"),
-            Meaning::warning("interrupts", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU"),
-            Meaning::warning(FIRMWARE, "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU"),
-            Meaning::unhealthy("row-remap-failed", "a row of the GPU's memory could not be remapped").for_good(),
-            Meaning::warning("row-remap-pending", "rows of the GPU's memory wait for a reset to be remapped"),
-            Meaning::unhealthy("retired-pages", "63 or more pages of the GPU's memory are retired"),
-            Meaning::warning("retirement-pending", "pages of the GPU's memory wait for a reset to be retired"),
+            Meaning::unhealthy("needs-reset", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU", RESET),
+            Meaning::unhealthy(
+                "insufficient-power",
+                "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU",
+                "shut the node down and attach the power cables of the card[ in slot {slot}| at \
+                 {pci_address}]",
+            ),
+            Meaning::warning("interrupts", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU", REBOOT_OR_ASK),
+            Meaning::warning(
+                FIRMWARE,
+                "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU",
+                "ask NVIDIA what the card[ in slot {slot}| at {pci_address}] needs: its infoROM is \
+                 corrupted",
+            ),
+            Meaning::unhealthy(
+                "row-remap-failed",
+                "a row of the GPU's memory could not be remapped",
+                "have the card[ in slot {slot}| at {pci_address}] replaced: a row of its memory could \
+                 not be remapped",
+            )
+            .for_good(),
+            Meaning::warning(
+                "row-remap-pending",
+                "rows of the GPU's memory wait for a reset to be remapped",
+                "reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})] when no pod holds it: rows \
+                 are remapped then",
+            ),
+            Meaning::unhealthy(
+                "retired-pages",
+                "63 or more pages of the GPU's memory are retired",
+                "ask NVIDIA to replace the card[ in slot {slot}| at {pci_address}]: it can retire 64 \
+                 pages",
+            ),
+            Meaning::warning(
+                "retirement-pending",
+                "pages of the GPU's memory wait for a reset to be retired",
+                "reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})] when no pod holds it: pages \
+                 are retired then",
+            ),
             Meaning::unhealthy(
                 ECC,
-                "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
+                "uncorrected memory errors since the GPU's last start, and no GPU recovery action that \
+                 could be read",
+                "end its pods and reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})], or reboot; \
+                 if it comes again, ask NVIDIA",
             ),
-            Meaning::warning("ecc-contained", "uncorrected memory errors since the GPU's last start"),
+            Meaning::warning(
+                "ecc-contained",
+                "uncorrected memory errors since the GPU's last start",
+                "restart the pods that failed on it; if it comes again, ask NVIDIA with \
+                 nvidia-bug-report.sh",
+            ),
             Meaning::warning(
                 "ecc-storm",
-                "NVML reports a storm of corrected memory errors, or more than 60 were counted within a minute",
+                "NVML reports a storm of corrected memory errors, or more than 60 were counted within a \
+                 minute",
+                "do nothing for a single one: the errors were corrected; if it comes again, ask NVIDIA \
+                 with nvidia-bug-report.sh",
             )
             .until_quiet_for(EVENT_SECONDS),
             Meaning::warning(
                 "memory-poison",
                 "NVML reports a poison error of the GPU's memory that is not fatal",
+                "restart the pods that failed on it; if it comes again, ask NVIDIA with \
+                 nvidia-bug-report.sh",
             )
             .until_quiet_for(EVENT_SECONDS),
             Meaning::warning(
                 "sram-threshold",
                 "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: replace the card",
+                "have the card[ in slot {slot}| at {pci_address}] replaced: its SRAM is beyond NVIDIA's \
+                 threshold",
             ),
-            Meaning::warning("repair-pending", "a repair of the GPU's memory or clusters waits for a reset"),
-            Meaning::unhealthy("unrepairable-memory", "the GPU's memory has errors that cannot be repaired"),
-            Meaning::warning("nvlink-down", "an NVLink of the GPU that was up in this boot is down"),
-            Meaning::warning("nvlink-errors", "an NVLink of the GPU could not be recovered")
-                .until_quiet_for(EVENT_SECONDS),
-            Meaning::unhealthy(FABRIC, "the GPU is not registered with its NVLink fabric").after(120).by_value(&[
+            Meaning::warning(
+                "repair-pending",
+                "a repair of the GPU's memory or clusters waits for a reset",
+                "reset the GPU[ (nvidia-smi --gpu-reset -i {pci_address})] when no pod holds it: the \
+                 repair is made then",
+            ),
+            Meaning::unhealthy(
+                "unrepairable-memory",
+                "the GPU's memory has errors that cannot be repaired",
+                "ask NVIDIA to replace the card[ in slot {slot}| at {pci_address}]",
+            ),
+            Meaning::warning(
+                "nvlink-down",
+                "an NVLink of the GPU that was up in this boot is down",
+                "see nvidia-smi nvlink --status[ -i {pci_address}]; check the bridge or cable, then \
+                 reset the GPU when no pod holds it",
+            ),
+            Meaning::warning(
+                "nvlink-errors",
+                "an NVLink of the GPU could not be recovered",
+                "see nvidia-smi nvlink --errorcounters[ -i {pci_address}]; if it comes again, ask NVIDIA \
+                 with nvidia-bug-report.sh",
+            )
+            .until_quiet_for(EVENT_SECONDS),
+            Meaning::unhealthy(
+                FABRIC,
+                "the GPU is not registered with its NVLink fabric",
+                "see whether the fabric manager runs (systemctl status nvidia-fabricmanager), start it \
+                 and read its log",
+            )
+            .after(120)
+            .by_value(&[
                 (
                     "in MIG mode",
                     Meaning::warning(
                         FABRIC,
-                        "the GPU is in MIG mode, which suspends its registration, and is not registered or not healthy",
+                        "the GPU is in MIG mode, which suspends its registration, and is not registered or not \
+                         healthy",
+                        "do nothing while the GPU is to stay in MIG mode",
                     ),
                 ),
-                ("failed", Meaning::unhealthy(FABRIC, "the GPU's registration with its NVLink fabric failed")),
-                ("unhealthy", Meaning::unhealthy(FABRIC, "the GPU's NVLink fabric is unhealthy")),
-                ("limited capacity", Meaning::warning(FABRIC, "the GPU's NVLink fabric has limited capacity")),
+                (
+                    "failed",
+                    Meaning::unhealthy(
+                        FABRIC,
+                        "the GPU's registration with its NVLink fabric failed",
+                        "read the fabric manager's log (/var/log/fabricmanager.log), then restart it and reset \
+                         the GPU when no pod holds it",
+                    ),
+                ),
+                (
+                    "unhealthy",
+                    Meaning::unhealthy(
+                        FABRIC,
+                        "the GPU's NVLink fabric is unhealthy",
+                        "see Fabric in nvidia-smi -q[ -i {pci_address}] for what is unhealthy; ask NVIDIA what \
+                         it needs",
+                    ),
+                ),
+                (
+                    "limited capacity",
+                    Meaning::warning(
+                        FABRIC,
+                        "the GPU's NVLink fabric has limited capacity",
+                        "see Fabric in nvidia-smi -q[ -i {pci_address}] for what is limited; ask NVIDIA what it \
+                         needs",
+                    ),
+                ),
             ]),
-            Meaning::warning("temperature", "the GPU's clocks are lowered because it is too hot").after(60),
-            Meaning::warning("power-brake", "the GPU's clocks are lowered from outside (power brake)").after(60),
+            Meaning::warning("temperature", "the GPU's clocks are lowered because it is too hot", COOL).after(60),
+            Meaning::warning(
+                "power-brake",
+                "the GPU's clocks are lowered from outside (power brake)",
+                "check the server's power supplies and power limit: they have the GPU's clocks lowered",
+            )
+            .after(60),
         ],
     },
     About {
@@ -233,9 +441,20 @@ pub static ELSEWHERE: &[About] = &[
         reads: SERVICE,
         pace: Pace::Elsewhere,
         document: "https://github.com/ROCm/device-metrics-exporter",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter reports the GPU as unhealthy").by_value(&[(
+        meanings: &[Meaning::unhealthy(
+            EXTERNAL,
+            "AMD's metrics exporter reports the GPU as unhealthy",
+            "read what AMD's metrics exporter reports[: {detail}]",
+        )
+        .by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter reports all GPUs of the node, at least two, as unhealthy at once"),
+            Meaning::warning(
+                EXTERNAL,
+                "AMD's metrics exporter reports all GPUs of the node, at least two, as unhealthy at \
+                 once",
+                "check AMD's metrics exporter (its pod and log): it reports every GPU of the node at \
+                 once",
+            ),
         )])],
     },
     About {
@@ -245,11 +464,19 @@ pub static ELSEWHERE: &[About] = &[
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(
             EXTERNAL,
-            "AMD's metrics exporter reports a logical interface of the network card as unhealthy: it is administratively down",
+            "AMD's metrics exporter reports a logical interface of the network card as unhealthy: it \
+             is administratively down",
+            "set the network interface up that was set down (ip link set dev … up)",
         )
         .by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter reports all interfaces, of at least two network cards, as unhealthy at once"),
+            Meaning::warning(
+                EXTERNAL,
+                "AMD's metrics exporter reports all interfaces, of at least two network cards, as \
+                 unhealthy at once",
+                "check AMD's metrics exporter (its pod and log): it reports every network card of the \
+                 node at once",
+            ),
         )])],
     },
     About {
@@ -260,6 +487,7 @@ pub static ELSEWHERE: &[About] = &[
         meanings: &[Meaning::unhealthy(
             GPU_RESET,
             "AMD's driver has reported a reset of the GPU, and not yet its end",
+            WAIT_FOR_RESET,
         )
         .until(UNTIL_TAKEN_BACK)
         .undamped()],
@@ -269,8 +497,15 @@ pub static ELSEWHERE: &[About] = &[
         reads: SERVICE,
         pace: Pace::Elsewhere,
         document: "https://github.com/intel/xpumanager",
-        meanings: &[Meaning::unhealthy(EXTERNAL, "xpumd reports a domain of the GPU as critical or failed")
-            .by_value(&[("warning", Meaning::warning(EXTERNAL, "xpumd warns of a domain of the GPU"))])],
+        meanings: &[Meaning::unhealthy(
+            EXTERNAL,
+            "xpumd reports a domain of the GPU as critical or failed",
+            "read what xpumd reports[: {detail}]",
+        )
+        .by_value(&[(
+            "warning",
+            Meaning::warning(EXTERNAL, "xpumd warns of a domain of the GPU", "read what xpumd reports[: {detail}]"),
+        )])],
     },
     About {
         name: PCI_RECOVERY,
@@ -280,6 +515,8 @@ pub static ELSEWHERE: &[About] = &[
         meanings: &[Meaning::unhealthy(
             PCI_RECOVERY,
             "a uevent of the PCI function or of a port above it has ERROR_EVENT=FAILED_RECOVERY",
+            "reboot the node, or remove the function[ {pci_address}] and rescan the bus; if it comes \
+             again, have the card checked",
         )
         .until(STARTED_ANEW)
         .by_value(&[(
@@ -287,7 +524,10 @@ pub static ELSEWHERE: &[About] = &[
             // Its end may be lost: with a full socket, or while nobody listens.
             Meaning::unhealthy(
                 PCI_RECOVERY,
-                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and its end has not been reported",
+                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and \
+                 its end has not been reported",
+                "wait for the kernel's recovery to end; if the device does not answer then, reboot the \
+                 node",
             )
             .until_quiet_for(EVENT_SECONDS),
         )])],
@@ -297,39 +537,59 @@ pub static ELSEWHERE: &[About] = &[
         reads: EVENTS,
         pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/gpu/drm-uapi.html",
-        meanings: &[Meaning::unhealthy(WEDGED, "a uevent of the DRM device has WEDGED, with a method of recovery")
-            .until(STARTED_ANEW)
-            .by_value(&[
-                (
-                    "none",
-                    Meaning::warning(WEDGED, "a uevent of the DRM device has WEDGED=none: a reset has helped")
-                        .until_quiet_for(EVENT_SECONDS),
-                ),
-                (
-                    "ERROR=1",
-                    Meaning::unhealthy(
-                        WEDGED,
-                        "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, without a later ERROR=0",
-                    )
-                    .until(UNTIL_TAKEN_BACK)
-                    .after(5), // a reset that helps takes less
-                ),
-            ])],
+        meanings: &[Meaning::unhealthy(
+            WEDGED,
+            "a uevent of the DRM device has WEDGED, with a method of recovery",
+            "end its pods and recover it as its driver asks[ ({value})], or reboot; if it comes \
+             again, ask the card's vendor",
+        )
+        .until(STARTED_ANEW)
+        .by_value(&[
+            (
+                "none",
+                Meaning::warning(
+                    WEDGED,
+                    "a uevent of the DRM device has WEDGED=none: a reset has helped",
+                    "restart the pods that failed on it: the driver's reset has helped",
+                )
+                .until_quiet_for(EVENT_SECONDS),
+            ),
+            (
+                "ERROR=1",
+                Meaning::unhealthy(
+                    WEDGED,
+                    "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, without a \
+                     later ERROR=0",
+                    "end its pods and bind its driver again, or reboot, if the driver's own reset does not \
+                     help within a minute",
+                )
+                .until(UNTIL_TAKEN_BACK)
+                .after(5), // a reset that helps takes less
+            ),
+        ])],
     },
     About {
         name: "devlink",
         reads: Class::Elsewhere(
-            "generic netlink: events, and each 30 s a dump; those of devherd's own network namespace",
+            "generic netlink: events, and each 30 s a dump; those of devherd's own network \
+             namespace",
         ),
         pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/networking/devlink/devlink-health.html",
         meanings: &[Meaning::unhealthy(
             FIRMWARE,
             "a health reporter of the card's firmware (`fw_fatal`, `fw`) is in state error",
+            "see devlink health show[ pci/{pci_address}] and let the reporter recover; if it stays, \
+             reboot, then ask the card's vendor",
         )
         .by_value(&[(
             "error, with no way to recover",
-            Meaning::warning(FIRMWARE, "such a reporter has an error, and its driver offers no recovery"),
+            Meaning::warning(
+                FIRMWARE,
+                "such a reporter has an error, and its driver offers no recovery",
+                "see devlink health show[ pci/{pci_address}]; ask the card's vendor: the driver offers \
+                 no recovery",
+            ),
         )])],
     },
     About {
@@ -340,14 +600,16 @@ pub static ELSEWHERE: &[About] = &[
         meanings: &[
             Meaning::warning(
                 "held-elsewhere",
-                "in two looks 10 s apart a process has the device open, and the kubelet has given the device to another \
-                 pod than its own, or two pods have it open",
+                "in two looks 10 s apart a process has the device open, and the kubelet has given the \
+                 device to another pod than its own, or two pods have it open",
+                "end the process or the pod that is not to have it[: {detail}]",
             )
             .undamped(),
             Meaning::warning(
                 "left-over-process",
-                "in two looks 10 s apart a process has the device open whose pod held it and does not any more, or that was \
-                 killed and does not end, also in a pod that lives",
+                "in two looks 10 s apart a process has the device open whose pod held it and does not \
+                 any more, or that was killed and does not end, also in a pod that lives",
+                "end the process that was left over[: {detail}]",
             )
             .undamped(),
         ],
@@ -360,6 +622,7 @@ pub static ELSEWHERE: &[About] = &[
         meanings: &[Meaning::unhealthy(
             "mps-daemon",
             "no MPS control daemon listens for the resource that shares the GPU",
+            "start the resource's MPS control daemon; its log says why it ended",
         )
         .undamped()],
     },

@@ -226,6 +226,12 @@ pub struct Meaning {
     pub is_damped: bool,
     /// The condition for the finding, as text for users.
     pub threshold: &'static str,
+    /// What a person does about it, in the imperative, on one line. `{slot}` stands for a fact of the device; facts that
+    /// may be unknown are in `[ in slot {slot}| at {pci_address}]`: the first alternative that is known, or nothing. The
+    /// names: `to_do` in python/devherd/reasons/registry.py`.
+    pub to_do: &'static str,
+    /// The same for certain values of the finding.
+    pub to_do_by_value: &'static [(&'static str, &'static str)],
     /// Separate meanings for certain values of the finding; a finding is held separately for each of these values.
     pub by_value: &'static [(&'static str, Meaning)],
 }
@@ -233,7 +239,7 @@ pub struct Meaning {
 impl Meaning {
     /// A reason that makes a device Unhealthy as long as it is seen.
     #[must_use]
-    pub const fn unhealthy(reason: &'static str, threshold: &'static str) -> Self {
+    pub const fn unhealthy(reason: &'static str, threshold: &'static str, to_do: &'static str) -> Self {
         Self {
             reason,
             action: Action::Unhealthy,
@@ -243,20 +249,22 @@ impl Meaning {
             after: 0,
             is_damped: true,
             threshold,
+            to_do,
+            to_do_by_value: &[],
             by_value: &[],
         }
     }
 
     /// A reason that is a warning as long as it is seen.
     #[must_use]
-    pub const fn warning(reason: &'static str, threshold: &'static str) -> Self {
-        Self { action: Action::Warn, ..Self::unhealthy(reason, threshold) }
+    pub const fn warning(reason: &'static str, threshold: &'static str, to_do: &'static str) -> Self {
+        Self { action: Action::Warn, ..Self::unhealthy(reason, threshold, to_do) }
     }
 
     /// A reason that does nothing unless the configuration says otherwise.
     #[must_use]
-    pub const fn ignored(reason: &'static str, threshold: &'static str) -> Self {
-        Self { action: Action::Ignore, ..Self::unhealthy(reason, threshold) }
+    pub const fn ignored(reason: &'static str, threshold: &'static str, to_do: &'static str) -> Self {
+        Self { action: Action::Ignore, ..Self::unhealthy(reason, threshold, to_do) }
     }
 
     /// Makes it a warning if it is present at the first look at a device.
@@ -299,6 +307,12 @@ impl Meaning {
     #[must_use]
     pub const fn undamped(self) -> Self {
         Self { is_damped: false, ..self }
+    }
+
+    /// Says what to do for certain values of the finding.
+    #[must_use]
+    pub const fn to_do_by_value(self, to_do_by_value: &'static [(&'static str, &'static str)]) -> Self {
+        Self { to_do_by_value, ..self }
     }
 
     /// Gives certain values of the finding meanings of their own.

@@ -105,6 +105,16 @@ impl Meaning {
     }
 
     #[getter]
+    fn to_do(&self) -> &'static str {
+        self.0.to_do
+    }
+
+    #[getter]
+    fn to_do_by_value(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.to_do_by_value.to_vec()
+    }
+
+    #[getter]
     fn by_value(&self) -> Vec<(&'static str, Meaning)> {
         self.0.by_value.iter().map(|&(value, meaning)| (value, Meaning(meaning))).collect()
     }

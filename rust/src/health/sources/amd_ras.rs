@@ -39,6 +39,8 @@ static ERRORS: About = About {
     meanings: &[Meaning::warning(
         ECC,
         "the uncorrectable errors (ue) of a block in ras/ have risen since they were first read",
+        "restart the pods that failed on it; if it comes again, see amd-smi bad-pages[ -g \
+         {pci_address}] and ask AMD",
     )
     .until_quiet_for(QUIET)],
 };
@@ -48,7 +50,12 @@ static PAGES: About = About {
     reads: Class::Firmware,
     pace: Pace::Sixtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(ECC, "ras/gpu_vram_bad_pages has a page that could not be reserved (F)")],
+    meanings: &[Meaning::unhealthy(
+        ECC,
+        "ras/gpu_vram_bad_pages has a page that could not be reserved (F)",
+        "end its pods and reboot: the driver reserves bad pages when it starts; if the F \
+         stays, ask AMD",
+    )],
 };
 
 /// The source of uncorrectable errors.

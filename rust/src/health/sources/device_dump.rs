@@ -28,6 +28,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(
         DEVICE_DUMP,
         "the device's driver has dumped its state, as drivers do when a card hangs, and the dump is still there",
+        "save the driver's dump[ ({file})], which the kernel deletes after minutes, and ask \
+         the card's vendor with it",
     )
     .undamped()],
 };

@@ -34,6 +34,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         FABRIC,
         "the host has NVSwitches, the GPU is an A100 or V100 that is not in MIG mode, and no fabric manager runs",
+        "start the fabric manager (systemctl start nvidia-fabricmanager)",
     )
     .after(30)],
 };

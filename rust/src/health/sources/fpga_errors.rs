@@ -12,15 +12,23 @@ use crate::health::source::{About, Class, Examination, LookContext, Meaning, Obs
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
+const CLEAR: &str = "end its pods and clear it (fpgainfo errors all --clear) or power-cycle the node; if it comes again, ask the \
+     card's vendor";
+
 static ABOUT: About = About {
     name: "fpga-errors",
     reads: Class::DeviceRegisters,
     pace: Pace::Each,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-fme",
     meanings: &[
-        Meaning::unhealthy(PORT_ERROR, "an error register of a port has a bit set, or is no number").only_when_new(),
-        Meaning::unhealthy(FME_ERROR, "an error register of the management engine has a bit set, or is no number")
+        Meaning::unhealthy(PORT_ERROR, "an error register of a port has a bit set, or is no number", CLEAR)
             .only_when_new(),
+        Meaning::unhealthy(
+            FME_ERROR,
+            "an error register of the management engine has a bit set, or is no number",
+            CLEAR,
+        )
+        .only_when_new(),
     ],
 };
 

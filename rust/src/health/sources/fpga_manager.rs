@@ -20,6 +20,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         UNPROGRAMMED,
         "the FPGA manager's state is a step of programming, or an error of one: neither `operating` nor `unknown`",
+        "wait for the programming to end; after an error, program the FPGA again",
     )
     .undamped()],
 };

@@ -21,7 +21,11 @@ static ABOUT: About = About {
     reads: Class::DeviceRegisters,
     pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port",
-    meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 1 (AP1) or more: its clocks are lowered")],
+    meanings: &[Meaning::warning(
+        POWER_THROTTLED,
+        "power_state of a port is 1 (AP1) or more: its clocks are lowered",
+        "check the power supply and the cooling of the card[ in slot {slot}| at {pci_address}]",
+    )],
 };
 
 /// Text that is not a number says nothing about the clocks, so it is no finding. `fpga-errors` reports ports that

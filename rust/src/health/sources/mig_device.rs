@@ -19,7 +19,12 @@ static ABOUT: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Each,
     document: "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/",
-    meanings: &[Meaning::unhealthy("gone", "the driver does not list the MIG device any more").undamped()],
+    meanings: &[Meaning::unhealthy(
+        "gone",
+        "the driver does not list the MIG device any more",
+        "delete the pod that holds it, or make the MIG device anew (nvidia-smi mig -cgi … -C)",
+    )
+    .undamped()],
 };
 
 /// The source.

@@ -24,8 +24,8 @@ pub mod temperature;
 pub(super) mod testing;
 mod xe_health;
 
-pub(super) use pci_config::OFF_BUS;
 pub use pci_config::answers;
+pub(super) use pci_config::{CHECK_CARD, OFF_BUS};
 
 use super::source::Source;
 
@@ -90,6 +90,8 @@ mod tests {
             for meaning in about.meanings.iter().chain(of_values) {
                 let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
                 assert!(meaning.reason.bytes().all(is_word) && !meaning.threshold.is_empty(), "{meaning:?}");
+                assert!(!meaning.to_do.is_empty(), "{meaning:?}");
+                assert!(!meaning.to_do.is_empty(), "{meaning:?}");
                 assert!(meaning.clears != Clears::Quiet(0) && meaning.clears != Clears::Until(&[]), "{meaning:?}");
             }
         }

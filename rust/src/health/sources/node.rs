@@ -15,6 +15,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         super::scan::NODE_MISSING,
         "a required device node is absent, is no device node, or has another number",
+        super::scan::MAKE_NODE,
     )
     .undamped()],
 };

@@ -12,7 +12,11 @@ static ABOUT: About = About {
     reads: Class::Filesystem,
     pace: Pace::Tenth,
     document: "README.md, generic",
-    meanings: &[Meaning::unhealthy(super::scan::NODE_MISSING, "a required file, directory or socket is absent")],
+    meanings: &[Meaning::unhealthy(
+        super::scan::NODE_MISSING,
+        "a required file, directory or socket is absent",
+        "put [{file}|the path] back, or start the program that makes it",
+    )],
 };
 
 /// The source.

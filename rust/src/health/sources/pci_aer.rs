@@ -29,6 +29,9 @@ const MOST_A_MINUTE: u64 = 60;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+const SEAT: &str = "read the kernel log's AER lines (dmesg); if it comes again, reseat the card[ in slot {slot}| at \
+     {pci_address}]";
+
 static FATAL: About = About {
     name: "pci-aer-fatal",
     reads: Class::KernelMemory,
@@ -37,6 +40,8 @@ static FATAL: About = About {
     meanings: &[Meaning::unhealthy(
         PCI_AER,
         "aer_dev_fatal of the function or of the port above it has risen since it was first read",
+        "read the kernel log's AER lines (dmesg); if it comes again, reseat the card[ in \
+         slot {slot}| at {pci_address}], then replace it",
     )
     .until_quiet_for(QUIET)],
 };
@@ -49,6 +54,7 @@ static NONFATAL: About = About {
     meanings: &[Meaning::warning(
         PCI_AER,
         "aer_dev_nonfatal of the function or of the port above it has risen since it was first read",
+        SEAT,
     )
     .until_quiet_for(QUIET)],
 };
@@ -58,8 +64,12 @@ static CORRECTABLE: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Tenth,
     document: DOCUMENT,
-    meanings: &[Meaning::ignored(PCI_AER, "aer_dev_correctable of the function or of the port above it has risen")
-        .until_quiet_for(QUIET)],
+    meanings: &[Meaning::ignored(
+        PCI_AER,
+        "aer_dev_correctable of the function or of the port above it has risen",
+        "do nothing: the hardware has corrected the errors",
+    )
+    .until_quiet_for(QUIET)],
 };
 
 static CORRECTABLE_RATE: About = About {
@@ -67,9 +77,8 @@ static CORRECTABLE_RATE: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Tenth,
     document: DOCUMENT,
-    meanings: &[
-        Meaning::warning(PCI_AER, "aer_dev_correctable has risen by more than 60 in a minute").until_quiet_for(QUIET)
-    ],
+    meanings: &[Meaning::warning(PCI_AER, "aer_dev_correctable has risen by more than 60 in a minute", SEAT)
+        .until_quiet_for(QUIET)],
 };
 
 /// The two ends of a function's link.

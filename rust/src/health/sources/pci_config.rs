@@ -18,6 +18,10 @@ use crate::host::attribute::{Cause, open};
 /// The reason of a function that answers nothing; the kernel log reports it, too.
 pub(in crate::health) const OFF_BUS: &str = "off-bus";
 
+/// For a function that does not answer: whether the card is broken shows after a new start.
+pub(in crate::health) const CHECK_CARD: &str =
+    "reboot the node; if it comes again, have the card[ in slot {slot}| at {pci_address}] checked or replaced";
+
 static ABOUT: About = About {
     name: "pci-config",
     reads: Class::ConfigSpace,
@@ -28,6 +32,7 @@ static ABOUT: About = About {
         "the first four bytes of configuration space (vendor and device) are all ones twice, at least a second apart; not read \
          while the function is asleep or its power state is unknown (D3cold is no sleep unless runtime_status says so); for \
          a virtual function the physical one is read",
+        CHECK_CARD,
     )],
 };
 

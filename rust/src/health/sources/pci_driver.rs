@@ -18,6 +18,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         super::scan::DRIVER_UNBOUND,
         "the PCI function had a driver at the last scan, and has none",
+        super::scan::BIND,
     )
     .undamped()],
 };

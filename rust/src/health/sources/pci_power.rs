@@ -19,7 +19,12 @@ static ABOUT: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
-    meanings: &[Meaning::warning(POWER_STATE, "power_state or power/runtime_status is `error`; asleep is no finding")],
+    meanings: &[Meaning::warning(
+        POWER_STATE,
+        "power_state or power/runtime_status is `error`; asleep is no finding",
+        "end its pods and bind its driver again, or reboot; if it comes again, ask the \
+         card's vendor",
+    )],
 };
 
 /// Each says `error` after a failure.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
+use super::rdma_port::{CHECK_CABLE, DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
     About, Class, Count, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
@@ -49,6 +49,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(
         LINK_ERRORS,
         "excessive_buffer_overrun_errors or local_link_integrity_errors of a port has risen since it was first read",
+        CHECK_CABLE,
     )
     .until_quiet_for(QUIET)],
 };

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
+use super::rdma_port::{CHECK_CABLE, DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
@@ -33,8 +33,12 @@ static DOWNED: About = About {
     reads: Class::Firmware,
     pace: Pace::Thirtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::warning(LINK_DOWNED, "counters/link_downed of a port has risen since it was first read")
-        .until_quiet_for(QUIET)],
+    meanings: &[Meaning::warning(
+        LINK_DOWNED,
+        "counters/link_downed of a port has risen since it was first read",
+        CHECK_CABLE,
+    )
+    .until_quiet_for(QUIET)],
 };
 
 static FLAPS: About = About {
@@ -42,8 +46,12 @@ static FLAPS: About = About {
     reads: Class::Firmware,
     pace: Pace::Thirtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(LINK_FLAPPING, "counters/link_downed of a port has risen by 3 or more in an hour")
-        .until_quiet_for(QUIET)],
+    meanings: &[Meaning::unhealthy(
+        LINK_FLAPPING,
+        "counters/link_downed of a port has risen by 3 or more in an hour",
+        CHECK_CABLE,
+    )
+    .until_quiet_for(QUIET)],
 };
 
 /// The source for one meaning of the counter.

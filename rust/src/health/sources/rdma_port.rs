@@ -139,6 +139,10 @@ const PORT_DOWN: &str = "port-down";
 /// Seconds: longer than restarting a switch or moving a cable takes.
 const AFTER: u32 = 30;
 
+/// For a link that is down, slow or faulty: nothing on the host tells which end is at fault.
+pub(super) const CHECK_CABLE: &str =
+    "check the cable, the transceiver and the switch port; if that is no help, ask the card's vendor";
+
 static ABOUT: About = About {
     name: "rdma-port",
     reads: Class::Firmware,
@@ -147,6 +151,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         PORT_DOWN,
         "none of the device's ports whose state was ACTIVE since devherd first ran in this boot is active",
+        CHECK_CABLE,
     )
     .after(AFTER)],
 };

@@ -25,6 +25,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(
         LINK_DEGRADED,
         "the rate of an active port is below the best that it had since devherd first ran in this boot",
+        "check cable, transceiver and switch port; if the rate is right, run devherd clear[ \
+         {resource}] {device} link-degraded",
     )
     .relative()],
 };

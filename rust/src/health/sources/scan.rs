@@ -14,12 +14,23 @@ use crate::host::attribute::AttributeError;
 #[derive(Debug)]
 pub(super) struct Scan;
 
+/// For a node that is absent. Only NVIDIA's driver leaves its nodes to a program.
+pub(super) const MAKE_NODE: &str =
+    "make the node[ {node}]: load the driver again, or run udevadm trigger; for NVIDIA, nvidia-modprobe";
+
+/// For a PCI function without a driver.
+pub(super) const BIND: &str = "load the driver (modprobe[ {driver}]) and bind it to the card[ at {pci_address}]; dmesg says why it \
+     refuses";
+
 /// The value of [`NODE_MISSING`] where the container runtime makes the node for the first container.
 pub const MADE_BY_THE_RUNTIME: &str = "absent, and made by the container runtime";
 
 /// The reasons of this source, each with its condition. Other reasons cannot be given.
 macro_rules! words {
-    ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal $(, $builder:ident$(($given:expr))?)*;)*) => {
+    ($(
+        $(#[$about:meta])*
+        $name:ident = $word:literal: $threshold:literal, $to_do:expr $(, $builder:ident$(($given:expr))?)*;
+    )*) => {
         $($(#[$about])* pub const $name: &str = $word;)*
 
         static ABOUT: About = About {
@@ -27,29 +38,38 @@ macro_rules! words {
             reads: Class::None,
             pace: Pace::Each,
             document: "deploy/vendors.md",
-            meanings: &[$(Meaning::unhealthy($name, $threshold)$(.$builder($($given)?))*),*],
+            meanings: &[$(Meaning::unhealthy($name, $threshold, $to_do)$(.$builder($($given)?))*),*],
         };
     };
 }
 
 words! {
     /// A device node that the device needs does not exist.
-    NODE_MISSING = "node-missing": "the driver has made none of the device's required nodes", undamped, by_value(&[(
+    NODE_MISSING = "node-missing": "the driver has made none of the device's required nodes", MAKE_NODE, undamped, by_value(&[(
         MADE_BY_THE_RUNTIME,
-        Meaning::warning("node-missing", "no GPU of the host has its node, and the container runtime makes them"),
+        Meaning::warning(
+            "node-missing",
+            "no GPU of the host has its node, and the container runtime makes them",
+            "do nothing: the container runtime makes the node for the first container",
+        ),
     )]);
     /// The PCI function has no driver.
-    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or no driver is known", undamped;
+    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or no driver is known", BIND, undamped;
     /// No accelerator function is loaded.
-    UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded", undamped;
+    UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded",
+        "program the FPGA, or wait for the programming that runs", undamped;
     /// The port of an FPGA cannot be read.
-    PORT_ERROR = "port-error": "the id of what is loaded in the port cannot be read, is no id, or is all ones";
+    PORT_ERROR = "port-error": "the id of what is loaded in the port cannot be read, is no id, or is all ones",
+        "program the FPGA again; if its id stays unreadable, power-cycle the node, then ask the card's vendor";
     /// The management engine of an FPGA cannot be read.
-    FME_ERROR = "fme-error": "the interface id is missing, unreadable, ambiguous or all ones, or no management engine belongs to the port";
+    FME_ERROR = "fme-error": "the interface id is missing, unreadable, ambiguous or all ones, or no management engine belongs to the port",
+        "power-cycle the node; if it stays, ask the card's vendor";
     /// The card of an FPGA is on the bus, but the function for containers is not.
-    SHELL_LOST = "shell-lost": "the card is on the bus without the function that containers get: it is being flashed or reset, or that function lost its driver", undamped;
+    SHELL_LOST = "shell-lost": "the card is on the bus without the function that containers get: it is being flashed or reset, or that function lost its driver",
+        "wait until the card's flash or reset has ended; then load the function's driver (modprobe xocl) or reboot", undamped;
     /// The shell of an FPGA cannot be read.
-    SHELL_UNREADABLE = "shell-unreadable": "the name or the timestamp of the card's shell cannot be read";
+    SHELL_UNREADABLE = "shell-unreadable": "the name or the timestamp of the card's shell cannot be read",
+        "ask the card (xbutil examine[ -d {pci_address}]); if that cannot read the shell either, flash it anew";
 }
 
 impl Source for Scan {
@@ -82,7 +102,11 @@ static PROBE: About = About {
     reads: Class::None,
     pace: Pace::Each,
     document: "README.md, scan.probe_timeout",
-    meanings: &[Meaning::unhealthy(PROBE_TIMEOUT, "a read of the card has not come back within scan.probe_timeout")],
+    meanings: &[Meaning::unhealthy(
+        PROBE_TIMEOUT,
+        "a read of the card has not come back within scan.probe_timeout",
+        "look for blocked tasks in the kernel log (dmesg); if the read stays stuck, reboot the node",
+    )],
 };
 
 /// The source `probe`.

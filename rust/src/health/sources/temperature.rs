@@ -9,6 +9,9 @@ use crate::host::Host;
 
 const TEMPERATURE: &str = "temperature";
 
+const COOL: &str =
+    "check the fans, the air flow and the inlet temperature of the card[ in slot {slot}| at {pci_address}]";
+
 static ABOUT: About = About {
     name: "temperature",
     reads: Class::DeviceRegisters,
@@ -18,6 +21,7 @@ static ABOUT: About = About {
         TEMPERATURE,
         "a sensor has reached its emergency or critical limit and has not cooled by 5 °C since, or by the hardware's own margin; or \
          its alarm is set",
+        COOL,
     )],
 };
 
@@ -30,6 +34,7 @@ static OF_GPU: About = About {
     meanings: &[Meaning::warning(
         TEMPERATURE,
         "a sensor of a GPU has reached its critical limit and has not cooled by 5 °C since, or by the hardware's own margin",
+        COOL,
     )],
 };
 

@@ -23,7 +23,12 @@ static CRITICAL: About = About {
     reads: Class::Firmware,
     pace: Pace::Thirtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(FIRMWARE, "gpu_health is `critical`, or survivability_mode is set")],
+    meanings: &[Meaning::unhealthy(
+        FIRMWARE,
+        "gpu_health is `critical`, or survivability_mode is set",
+        "flash the GPU's firmware if survivability_mode is set; else ask Intel what \
+         gpu_health means for the card[ in slot {slot}| at {pci_address}]",
+    )],
 };
 
 static WARNING: About = About {
@@ -31,7 +36,11 @@ static WARNING: About = About {
     reads: Class::Firmware,
     pace: Pace::Thirtieth,
     document: DOCUMENT,
-    meanings: &[Meaning::warning(FIRMWARE, "gpu_health is `warning`")],
+    meanings: &[Meaning::warning(
+        FIRMWARE,
+        "gpu_health is `warning`",
+        "ask Intel what gpu_health means for the card[ in slot {slot}| at {pci_address}]",
+    )],
 };
 
 /// The source for one degree.

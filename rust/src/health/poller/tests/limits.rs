@@ -92,7 +92,7 @@ static RIGGED: About = About {
     reads: Class::None,
     pace: Pace::Each,
     document: "none",
-    meanings: &[Meaning::unhealthy("rigged", "always")],
+    meanings: &[Meaning::unhealthy("rigged", "always", "do nothing")],
 };
 
 static GATE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
