@@ -18,7 +18,7 @@ release = tomllib.loads((HERE.parent / "Cargo.toml").read_text("utf-8"))["packag
 
 extensions = ["myst_parser", "external_links", "front_door"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "deploy/*.md", "benches/*.md", "tests/README.md"]
+include_patterns = ["*.md", "docs/*.md", "benches/*.md", "tests/README.md", "tests/claims.md"]
 exclude_patterns = [".*", "target", "dist", "python", "rust", "tests/*/*", "docs/generate", "docs/site"]
 
 myst_enable_extensions = ["deflist"]

@@ -29,7 +29,7 @@ def test_the_package_has_a_link_to_each_file_of_deploy():
     files = {path.relative_to(DEPLOY) for path in DEPLOY.rglob("*") if path.is_file()}
     there = {str(path) for path in files if path.parts[0] not in NOT_SHIPPED}
     linked = {name: (DEPLOY / name).resolve() for name in there} | {"man/devherd.1": ROOT / "docs/devherd.1"}
-    linked |= {name: ROOT / "docs" / name for name in ("install.md", "kubernetes.md")}
+    linked |= {name: ROOT / "docs" / name for name in ("install.md", "kubernetes.md", "switch.md")}
     missing = [f"ln -sr deploy/{name} python/devherd/deploy/{name}" for name in sorted(there - SHIPPED.keys())]
     assert not missing, "\n".join(["make these links:", *missing])
     links = {str(path.relative_to(PACKAGED)): path for path in PACKAGED.rglob("*") if not path.is_dir()}

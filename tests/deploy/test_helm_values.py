@@ -1,6 +1,7 @@
 """Values of the Helm chart that are wrong are refused before anything is sent, and no others."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -189,3 +190,18 @@ def shape_of_values(values, prefix=""):
     if prefix == "dashboard.labels." or not isinstance(values, dict) or not values:
         return {prefix.rstrip(".")}
     return set().union(*(shape_of_values(each, f"{prefix}{key}.") for key, each in values.items()))
+
+
+def test_each_value_is_explained_above_it():
+    """There is no other table of them. A value without a comment is a group, whose values have one."""
+    comment, inside, unexplained = False, -1, []
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        indent = len(line) - len(line.lstrip())
+        if 0 <= inside < indent and line:
+            continue
+        if match := re.match(r" *(\w+):(.*)", line):
+            inside = indent if comment else -1
+            if match[2] and not comment:
+                unexplained.append(match[1])
+        comment = line.lstrip().startswith("# ")
+    assert unexplained == []

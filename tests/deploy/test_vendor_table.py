@@ -1,4 +1,4 @@
-"""deploy/vendors.md: every test it names is there, every import it shows makes a configuration."""
+"""tests/claims.md has a test for each claim, and docs/switch.md for each vendor imports that make a configuration."""
 
 import ast
 import re
@@ -14,10 +14,15 @@ from devherd._native import vendors
 from devherd.config.model import Config
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "deploy" / "vendors.md").read_text()
-ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("| |")]
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-IMPORTS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("printf")]
+CLAIMS = (ROOT / "tests" / "claims.md").read_text()
+SWITCH = ROOT / "docs" / "switch.md"
+ROWS = [line for line in CLAIMS.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+
+
+def imports():
+    """The imports of the page that need no cluster."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", SWITCH.read_text(), re.MULTILINE | re.DOTALL) if SWITCH.exists() else []
+    return [line for block in blocks for line in block.splitlines() if line.startswith("printf")]
 
 
 @cache
@@ -29,7 +34,7 @@ def declared_in(file):
     return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_each_line_of_the_tables_has_a_test_that_exists():
+def test_each_claim_has_a_test_that_exists():
     """A claim counts only with its test."""
     assert len(ROWS) > 100
     shown_by = [re.fullmatch(r" `([\w/]+\.(?:py|rs))::(\w+)` ", row.split("|")[-2]) for row in ROWS]
@@ -37,15 +42,20 @@ def test_each_line_of_the_tables_has_a_test_that_exists():
     assert missing == []
 
 
-def test_every_vendor_has_its_table():
+def test_every_vendor_has_its_claims():
     """Under the title of its row; simulated devices replace no plugin."""
-    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
-    *tables, everyone, switching = headings
+    *tables, everyone = re.findall(r"^## (.+)$", CLAIMS, re.MULTILINE)
     assert sorted(tables) == sorted(row.title for row in vendors() if row.name != "simulated")
-    assert (everyone, switching) == ("All vendors", "Switching")
+    assert everyone == "All vendors"
 
 
-@pytest.mark.parametrize("command", IMPORTS)
+def test_every_vendor_that_has_claims_has_its_part_of_the_page_on_switching():
+    """What stays the same, what differs, how to switch."""
+    titles = re.findall(r"^## (.+)$", CLAIMS, re.MULTILINE)[:-1]
+    assert set(titles) - set(re.findall(r"^## (.+)$", SWITCH.read_text(), re.MULTILINE)) == set()
+
+
+@pytest.mark.parametrize("command", imports())
 def test_a_shown_import_works(command):
     """As typed; what it prints is a configuration."""
     typed = command.replace("devherd config import", f"{sys.executable} -m devherd config import")

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / page
-    for pattern in ("*.md", "docs/*.md", "deploy/*.md", "benches/*.md", "tests/README.md")
+    for pattern in ("*.md", "docs/*.md", "benches/*.md", "tests/README.md")
     for page in sorted(ROOT.glob(pattern))
 ]
 SHELL = {"sh", "console"}

@@ -32,7 +32,7 @@ CONFIGURATIONS = [block for block in YAML if yaml.safe_load(block.text).keys().i
 def test_the_pages_are_found():
     """And commands on them."""
     assert ROOT / "README.md" in PAGES
-    assert ROOT / "deploy" / "vendors.md" in PAGES
+    assert ROOT / "docs" / "switch.md" in PAGES
     assert len(RUNNABLE) > 10
     assert [test for test in WITH_A_TEST_OF_ITS_OWN.values() if not Path(__file__).with_name(test).is_file()] == []
 

@@ -46,17 +46,17 @@ def pages(tmp_path):
 
 
 def test_the_site_is_built_without_a_warning(build, tmp_path):
-    """Every page of the checkout is in it, its address leads to the first page, and alerts to their runbooks."""
+    """Every page of the checkout is in it, its address leads to the first page, and alerts to what to do."""
     assert build(ROOT) == ""
     assert 'href="docs/index.html"' in (tmp_path / "site" / "index.html").read_text()
-    for page in ("docs/index", "docs/health", "README", "deploy/vendors"):
+    for page in ("docs/index", "docs/health", "README", "docs/switch", "tests/claims"):
         assert (tmp_path / "site" / f"{page}.html").is_file()
-    runbooks = (tmp_path / "site" / "docs" / "runbooks.html").read_text()
+    on_call = (tmp_path / "site" / "docs" / "on-call.html").read_text()
     urls = re.findall(
-        r"runbook_url: \S+/docs/runbooks\.html#(\S+)", (ROOT / "deploy/prometheus/rules.yaml").read_text()
+        r"runbook_url: \S+/docs/on-call\.html#(\S+)", (ROOT / "deploy/prometheus/rules.yaml").read_text()
     )
     assert urls
-    assert [anchor for anchor in urls if f'id="{anchor}"' not in runbooks] == []
+    assert [anchor for anchor in urls if f'id="{anchor}"' not in on_call] == []
 
 
 def test_links_out_of_the_site_are_listed_and_not_fetched(build, pages, tmp_path):

@@ -259,7 +259,7 @@ def test_switches_of_the_log_swallow_no_flag():
     ],
 )
 def test_objects_of_intels_operator_are_read(document, section):
-    """Intel W1: vendors.md names both kinds."""
+    """Intel W1: docs/switch.md names both kinds."""
     assert only({"apiVersion": "deviceplugin.intel.com/v1", **document}).config == {"vendors": section}
 
 

@@ -262,7 +262,7 @@ def test_a_default_is_not_called_right_where_it_serves_something_else(documents,
     ],
 )
 def test_each_part_of_an_operator_that_is_left_out_is_named(documents, names):
-    """Users 3.3: deploy/vendors.md says that none is left out without a comment."""
+    """Users 3.3: docs/switch.md says that none is left out without a comment."""
     said = " ".join(note for note in imported(documents).notes if "left out" in note)
     assert [name for name in names if name not in said] == []
 

@@ -53,7 +53,7 @@ ADDITIONS: dict[str, list[tuple[str, str]]] = {
         ("    rdma: RdmaOptions = RdmaOptions()\n", "    toy: ToyOptions = ToyOptions()\n"),
     ],
     "README.md": [("| Generic devices |", "| Toys | `/sys/class/toy` | `acme.example/toy` | none |\n")],
-    "deploy/vendors.md": [("## Generic devices\n", "## Toys\n\n")],
+    "tests/claims.md": [("## Generic devices\n", "## Toys\n\n")],
 }
 """By file, what goes in front of what is there. Added whole: the vendor, toy/mod.rs, and the source, toy_wear.rs."""
 
@@ -230,12 +230,12 @@ def test_a_source_of_health_that_is_one_file_and_one_line_is_registered_looked_a
 
 
 def test_the_checks_of_what_is_written_by_hand_are_content_with_the_five_places(toy: Path) -> None:
-    """Those of the table, the README and deploy/vendors.md."""
+    """Those of the table, the README and tests/claims.md."""
     tests = (
         "tests/vendors/test_vendor_rows.py::test_every_row_has_its_section_in_the_configuration",
         "tests/vendors/test_vendor_rows.py::test_the_scan_core_takes_every_option_that_the_models_give_and_no_other",
         "tests/docs/test_readme_table.py::test_every_vendor_is_listed",
-        "tests/deploy/test_vendor_table.py::test_every_vendor_has_its_table",
+        "tests/deploy/test_vendor_table.py::test_every_vendor_has_its_claims",
     )
     done = run(toy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout + done.stderr

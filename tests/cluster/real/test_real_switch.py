@@ -1,4 +1,4 @@
-"""The steps of docs/kubernetes.md by which a cluster switches from another plugin to devherd and back, as written.
+"""The steps of docs/switch.md by which a cluster switches from another plugin to devherd and back, as written.
 
 NVIDIA's plugin opens a library and cannot run without a GPU: a program with its names, namespace and devices stands in.
 """
@@ -66,10 +66,10 @@ server.stop(1).wait()
 """
 
 
-def commands(title):
-    """The blocks of commands of a section, in their order."""
-    page = (ROOT / "docs/kubernetes.md").read_text()
-    section = re.search(rf"^## {title}\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
+def commands(page, title):
+    """The blocks of commands of a section of a page, in their order."""
+    text = (ROOT / "docs" / page).read_text()
+    section = re.search(rf"^## {title}\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)[1]
     return re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
@@ -149,7 +149,7 @@ def gpu_of(cluster, name):
 
 def test_the_steps_of_the_page_switch_a_node_to_devherd_and_back_and_pods_keep_their_devices(cluster, typed):
     """Each command as it stands there; only the chart, the values and the node's name are this cluster's."""
-    compare, let_a_label_decide, switch, back = commands("Switch, and back")
+    compare, let_a_label_decide, switch, back = commands("switch.md", "Switch a cluster")
     pods = {}
 
     def has_a_pod(name):
@@ -170,7 +170,7 @@ def test_the_steps_of_the_page_switch_a_node_to_devherd_and_back_and_pods_keep_t
         cluster.until_allocatable_in_status(GPU, 8)
 
     has_a_pod("before")
-    [namespace] = commands("The namespace")
+    [namespace] = commands("kubernetes.md", "The namespace")
     typed(namespace)
     assert f"{GPU}: 8 = 8 ids, 0 differences\n" in typed(compare)
     typed(let_a_label_decide)
