@@ -28,7 +28,7 @@ Every key of the file. With an empty file, or none, every device found is served
 | `devherd config schema` | prints the JSON Schema, for editors |
 
 The file is `/etc/devherd/config.yaml`, or what `--config` or `DEVHERD_CONFIG` names, or what
-[a node label selects](configuration-by-label.md), in YAML; a key without a value has its default. Precedence: option,
+[a node label selects](kubernetes.md#a-configuration-for-each-kind-of-node), in YAML; a key without a value has its default. Precedence: option,
 environment variable, file. An invalid file changes nothing and is reported in the log, `devherd status`, the page and
 `devherd_config_last_reload_successful`.
 
@@ -51,13 +51,13 @@ MORE = {"health.external": "[Programs of your own](health-programs.md) describes
 ENABLED = "enabled"
 """A key that every vendor has; the page has it once."""
 
-AFTER_FACTS = "The form of some facts:\n"
+AFTER_FACTS = "Some facts look like this:\n"
 
 
 def page() -> str:
     """The whole page."""
     top = [key for key in keys_of(Config) if key.section is None]
-    parts = [HEAD, _table([(key.name, key) for key in top], with_options=True)]
+    parts = [HEAD, _keys([(key.name, key) for key in top], with_options=True)]
     for key in keys_of(Config):
         if key.section is not None:
             parts += _section(key, key.section, (key.name,), 2)
@@ -76,7 +76,7 @@ def _section(key: Key, section: type[BaseModel], path: tuple[str, ...], level: i
     if path == ("vendors",):
         rows = [(f"VENDOR.{ENABLED}", _enabled(section))]
     if rows:
-        yield _table(rows)
+        yield _keys(rows)
     for inner, below in _large(section, path):
         if inner.section is not None:
             yield from _section(inner, inner.section, below, level + 1)
@@ -110,15 +110,15 @@ def _large(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[Ke
             yield key, below
 
 
-def _table(rows: list[tuple[str, Key]], *, with_options: bool = False) -> str:
-    head = ("key", "value", "default", "what it is", *(("option, variable",) if with_options else ()))
-    return table(head, ((*_row(name, key), *([_options(name)] if with_options else [])) for name, key in rows))
+def _keys(rows: list[tuple[str, Key]], *, with_options: bool = False) -> str:
+    return "".join(_item(name, key, _options(name) if with_options else "") for name, key in rows)
 
 
-def _row(name: str, key: Key) -> tuple[str, str, str, str]:
+def _item(name: str, key: Key, options: str) -> str:
     form = "facts" if key.section and issubclass(key.section, Selector) else key.form
-    default = {"": "", REQUIRED: REQUIRED, "null": "none"}.get(key.default, f"`{key.default}`")
-    return f"`{name}`", form, default, key.description
+    default = {"": "", REQUIRED: REQUIRED, "null": ""}.get(key.default, f"default `{key.default}`")
+    about = "; ".join(filter(None, (form, default, options)))
+    return f"* `{name}` ({about}): {key.description}\n"
 
 
 def _options(name: str) -> str:
@@ -136,9 +136,9 @@ def _facts() -> Iterator[str]:
     rows += [
         (f"`{vendor}`", _listed(tuple(fact for fact in facts if fact not in shared))) for vendor, facts in own.items()
     ]
-    yield table(("vendor", "facts"), rows)
+    yield "".join(f"* {vendor}: {facts}\n" for vendor, facts in rows)
     yield AFTER_FACTS
-    yield table(("fact", "looks like"), [(f"`{fact}`", _listed(forms)) for fact, forms in FORMS.items()])
+    yield ", ".join(f"`{fact}` like `{forms[0]}`" for fact, forms in FORMS.items()) + ".\n"
 
 
 def _listed(words: tuple[str, ...]) -> str:

@@ -1,8 +1,7 @@
-"""docs/http.md: what /api/v1/openapi.json says of the exporter's pages, and how they are protected."""
+"""docs/http.md: what /api/v1/openapi.json says of the exporter's pages, and how they are protected. Keys of JSON are there alone."""
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ HEAD = """\
 *Generated from `/api/v1/openapi.json` by `make docs-pages`.*
 
 Status page, metrics, probes and inventory of a node. Only GET and HEAD are answered: nothing can be changed over HTTP.
+[openapi.json](../python/devherd/exporter/openapi.json), which devherd serves, has every key of the JSON.
 
 ```sh
 curl http://127.0.0.1:9478/readyz
@@ -68,9 +68,6 @@ basic_auth_users:
 * A correct password is remembered; one password is checked at a time for each address.
 """
 
-MOST_PLAIN_KEYS = 3
-LONGEST_LINE = 110
-
 LIMITS = """\
 ## Limits
 """
@@ -79,96 +76,28 @@ LIMITS = """\
 def page() -> str:
     """The whole page."""
     openapi = json.loads(Path(exporter.__file__).with_name("openapi.json").read_text("utf-8"))
-    parts = [HEAD, _overview(openapi["paths"]), STATUSES]
+    parts = [HEAD, STATUSES]
     for path, operations in openapi["paths"].items():
         parts += _operation(path, operations["get"])
-    parts += ["## The inventory\n", *_schemas(openapi["components"]["schemas"])]
     parts += [PROTECTION, _not_supported(), LIMITS, _limits()]
     return "\n".join(parts)
-
-
-def _overview(paths: Mapping[str, Any]) -> str:
-    rows = ((f"`{path}`", _one_line(operations["get"])) for path, operations in paths.items())
-    return table(("path", "answers"), rows)
-
-
-def _one_line(operation: Mapping[str, Any]) -> str:
-    return str(operation["summary"])
 
 
 def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"## `{path}`\n"
     yield f"{operation['summary']}. {operation.get('description', '')}\n"
     if parameters := operation.get("parameters"):
-        yield table(("parameter", "means"), ((f"`{each['name']}`", each["description"]) for each in parameters))
+        yield "".join(f"* `?{each['name']}=`: {each['description']}\n" for each in parameters)
     answers = {status: answer for status, answer in operation["responses"].items() if "$ref" not in answer}
-    yield table(
-        ("status", "when", "type"),
-        ((status, _when(each), _types(each.get("content", ()))) for status, each in answers.items()),
-    )
-    yield from (_example(text) for answer in answers.values() for text in _examples(answer) if "\n" in text)
+    yield "".join(f"* {status}: {_when(each)}\n" for status, each in answers.items())
 
 
 def _when(answer: Mapping[str, Any]) -> str:
-    """What a status means; an answer of one line is shown with it."""
-    short = [text for text in _examples(answer) if "\n" not in text]
-    return f"{answer['description'].rstrip('.')}: `{short[0]}`" if short else str(answer["description"])
-
-
-def _examples(answer: Mapping[str, Any]) -> Iterator[str]:
-    for kind, content in answer.get("content", {}).items():
-        if "example" in content:
-            is_json = kind == "application/json"
-            example = content["example"]
-            yield _compact(json.dumps(example, indent=2, ensure_ascii=False)) if is_json else example.rstrip("\n")
-
-
-def _compact(text: str) -> str:
-    """JSON with the innermost lists and objects on one line, where they fit."""
-
-    def joined(match: re.Match[str]) -> str:
-        line = " ".join(each.strip() for each in match[0].splitlines())
-        return line.replace("[ ", "[").replace(" ]", "]") if len(line) <= LONGEST_LINE else match[0]
-
-    return re.sub(r"[\[{][^\[\]{}]*[\]}]", joined, text)
-
-
-def _types(content: Iterable[str]) -> str:
-    return ", ".join(f"`{kind}`" for kind in content)
-
-
-def _example(text: str) -> str:
-    return f"```{'json' if text.startswith('{') else 'text'}\n{text}\n```\n"
-
-
-def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
-    for name, schema in schemas.items():
-        if _is_plain(schema):
-            continue
-        yield f"### {name}\n\n{schema['description']}\n"
-        keys = schema["properties"].items()
-        rows = ((f"`{key}`", _type(each, schemas), each.get("description", "")) for key, each in keys)
-        yield table(("key", "type", "means"), rows)
-
-
-def _is_plain(schema: Mapping[str, Any]) -> bool:
-    """Whether the names of its keys say enough: it is told where it is used."""
-    keys = schema["properties"].values()
-    return sum("description" in key for key in keys) <= 1 and len(keys) <= MOST_PLAIN_KEYS
-
-
-def _type(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
-    if "$ref" in schema:
-        name = str(schema["$ref"].rpartition("/")[2])
-        keys = schemas[name]["properties"]
-        return f"objects of {', '.join(f'`{key}`' for key in keys)}" if _is_plain(schemas[name]) else name
-    if "anyOf" in schema:
-        return " or ".join(_type(one, schemas) for one in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    said = [f"list of {_type(schema['items'], schemas)}" if kind == "array" else kind for kind in kinds]
-    return " or ".join("object of strings" if kind == "object" else kind for kind in said)
+    """What a status means, and the types of its content; an answer of one line is shown with it."""
+    content = answer.get("content", {})
+    short = [each["example"].strip() for each in content.values() if isinstance(each.get("example"), str)]
+    said = [answer["description"].rstrip("."), *(f": `{text}`" for text in short if "\n" not in text)]
+    return "".join(said) + (f" ({', '.join(f'`{kind}`' for kind in content)})" if content else "")
 
 
 def _not_supported() -> str:

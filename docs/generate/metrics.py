@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tables import table
-
 from devherd import counters
 from devherd.config.sections import DeviceMetrics
 from devherd.counters import Counter, Histogram
@@ -22,17 +20,17 @@ HEAD = """\
 
 *Generated from what the exporter declares by `make docs-pages`.*
 
-Every series of [`/metrics`](http.md#metrics); [examples](#examples) of queries are at the end.
+Every series of [`/metrics`](http.md#metrics): its labels, what it counts, and when it exists.
 [Prometheus](install.md#prometheus) has alerts, a dashboard and the scrape configuration, which sets the label `node`
-and needs `honor_labels`; [Runbooks](runbooks.md) has what to do about each alert.
+and needs `honor_labels`.
 
 ```sh
 curl --silent --fail 'http://127.0.0.1:9478/metrics?name[]=devherd_devices'
 ```
 
-`resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it: the labels of the
-kubelet's own metrics. Gauges are read at each scrape. Counters continue after a restart, unless the table says
-otherwise. Series end with their device or resource.
+`resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it. Names that end in
+`_total` are counters, which continue after a restart unless the text says otherwise; the others are gauges, read at each
+scrape. A sentence after what it counts says when there are series, if not always. They end with their device or resource.
 """
 
 SETTINGS = """\
@@ -69,17 +67,20 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
     if group.get("names_say_enough"):
         yield f"{', '.join(f'`{_sample_name(name)}`' for name in group['series'])}.\n"
         return
-    rows = [
-        (f"`{_sample_name(name)}`", _type(name), ", ".join(METRICS[name].labels) or "none", METRICS[name].help, series)
-        for name, series in group["series"].items()
-    ]
-    yield table(("metric", "type", "labels", "value", "series exist"), rows)
+    yield "".join(_item(name, exists) for name, exists in group["series"].items())
     of_bounds: dict[str, list[str]] = {}
     for name in group["series"]:
         metric = METRICS[name]
         if isinstance(metric, Histogram):
             of_bounds.setdefault(", ".join(f"{bound:g}" for bound in metric.buckets), []).append(f"`{name}`")
     yield from (f"Buckets of {' and '.join(names)}: {bounds} seconds.\n" for bounds, names in of_bounds.items())
+
+
+def _item(name: str, exists: str) -> str:
+    metric = METRICS[name]
+    labels = f" {{{', '.join(metric.labels)}}}" if metric.labels else ""
+    kind = " (histogram)" if isinstance(metric, Histogram) else ""
+    return f"* `{_sample_name(name)}`{labels}{kind}: {metric.help}{f' {exists[0].upper()}{exists[1:]}.' if exists else ''}\n"
 
 
 def _type(name: str) -> str:

@@ -65,7 +65,9 @@ def test_every_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert):
 def test_every_alert_has_its_place_on_the_page_for_whoever_is_on_call():
     """First a command, then what to do; what the alert means and costs is in its own description."""
     assert SECTIONS.keys() == ALERTS.keys()
-    assert [title for title, text in SECTIONS.items() if not re.match(r"\n`devherd .*\n(.*\n)*\n\*\*Do\*\* ", text)] == []
+    assert [
+        title for title, text in SECTIONS.items() if not re.match(r"\n`devherd .*\n(.*\n)*\n\*\*Do\*\* ", text)
+    ] == []
 
 
 def test_every_command_of_alerts_and_of_that_page_exists():

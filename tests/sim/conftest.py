@@ -3,7 +3,8 @@
 import pytest
 from sim_kubelet import kubelet_dir, serving  # noqa: F401 - fixtures
 
-from devherd_sim.kubelet.events import KINDS, Events
+from devherd.cli.sim_kubelet_answers import KINDS
+from devherd_sim.kubelet.events import Events
 
 
 @pytest.fixture(autouse=True)

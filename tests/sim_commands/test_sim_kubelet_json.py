@@ -1,24 +1,22 @@
-"""What `devherd sim kubelet ACTION --output json` prints is what the docs say, and what the fixture returns."""
+"""What `devherd sim kubelet ACTION --output json` prints is what its help says, and what the fixture returns."""
 
 import json
-import tomllib
-from pathlib import Path
 
 import pytest
 from sim_kubelet import sim_kubelet
 from small_plugin import RESOURCE
 
+from devherd.cli.sim_kubelet_answers import ANSWERS
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 
-KEYS = tomllib.loads((Path(__file__).parents[2] / "docs/generate/plugin_testing.toml").read_text("utf-8"))
 SAME = {"streams": "plugin", "resources": "", "allocations": ""}
-"""Keys whose objects the docs describe elsewhere."""
+"""Keys whose objects the help describes elsewhere."""
 FREE = {"envs", "annotations"}
 """Objects whose keys are the plugin's."""
 
 
 def keys(value, path=""):
-    """The paths of all keys in a JSON value, as the docs write them."""
+    """The paths of all keys in a JSON value, as the help writes them."""
     if isinstance(value, list):
         for each in value:
             yield from keys(each, f"{path}[]")
@@ -53,7 +51,7 @@ async def everything(_ids):
 
 
 @pytest.mark.devherd_kubelet(grace_period=0.1)
-def test_the_keys_are_those_of_the_docs(devherd_kubelet, serving, tmp_path):
+def test_the_keys_are_those_of_the_help(devherd_kubelet, serving, tmp_path):
     """No more, no fewer, in every state that has one."""
     lost = serving(lambda plugin: setattr(plugin, "resource", "example.com/lost"), endpoint="lost.sock")
     devherd_kubelet.wait("example.com/lost")
@@ -76,7 +74,7 @@ def test_the_keys_are_those_of_the_docs(devherd_kubelet, serving, tmp_path):
     found["check"] = set(keys(printed(devherd_kubelet, "check", RESOURCE, "--no-restart")))
     found["free"] = set(keys(printed(devherd_kubelet, "free", "train")))
     assert {action: sorted(names) for action, names in found.items()} == {
-        action: sorted(names) for action, names in KEYS.items() if action != "admit"
+        action: sorted(names) for action, names in ANSWERS.items() if action != "admit"
     }
     of_allocate = {key for key in found["allocate"] if key not in {"namespace", "pod", "resource"}}
     assert {key.removeprefix("[].") for key in keys(admitted) if not key.startswith(("[].envs.", "[].annot"))} == (

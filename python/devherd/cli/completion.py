@@ -69,7 +69,7 @@ def references() -> Iterator[Reference]:
         yield _reference(name, command.summary, command.example, parser)
         for action in _actions(parser):
             for verb, inner in action.choices.items():
-                example = (inner.epilog or "").removeprefix("example:\n").strip()
+                example = (inner.epilog or "").removeprefix("example:\n").partition("\n\n")[0].strip()
                 yield _reference(f"{name} {verb}", inner.description or "", example, inner)
 
 

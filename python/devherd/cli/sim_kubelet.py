@@ -31,6 +31,7 @@ from typing import Any
 from devherd.cli.options import load_config
 from devherd.cli.parser import OWN_KUBELET_DIR, add_common_options
 from devherd.cli.sim_kubelet_actions import ACTIONS
+from devherd.cli.sim_kubelet_answers import described
 from devherd.errors import ExitCode, UsageError
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -60,15 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: run)")
     for name, action in ACTIONS.items():
-        described = actions.add_parser(
+        parser_of_action = actions.add_parser(
             name,
             help=action.summary,
             description=f"{action.summary[:1].upper()}{action.summary[1:]}.",
-            epilog=f"example:\n  devherd sim kubelet {_with_directory(action.example)}\n",
+            epilog=f"example:\n  devherd sim kubelet {_with_directory(action.example)}\n\n{described(name)}",
         )
-        described.argument_default = argparse.SUPPRESS  # options before the action count, too
-        add_common_options(described, ("--kubelet-dir",), OWN_KUBELET_DIR)
-        action.add_words(described)
+        parser_of_action.argument_default = argparse.SUPPRESS  # options before the action count, too
+        add_common_options(parser_of_action, ("--kubelet-dir",), OWN_KUBELET_DIR)
+        action.add_words(parser_of_action)
 
 
 def _with_directory(example: str) -> str:

@@ -31,33 +31,7 @@ Kind = Literal[
     "pre-started",
     "freed",
 ]
-
-KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
-    "started": ("the kubelet accepts registrations; `removed`: the sockets that it has removed", ("removed",)),
-    "stopped": ("the kubelet has stopped", ()),
-    "register-called": ("a plugin has called Register; another event has the outcome", ("endpoint",)),
-    "registered": ("a plugin is registered", ("endpoint",)),
-    "register-refused": (
-        "Register was refused; `socket`: the path that `endpoint` makes; `socket_exists`: if something is there",
-        ("error", "endpoint", "socket", "socket_exists"),
-    ),
-    "register-abandoned": ("the call of Register ended before the answer, by plugin or kubelet", ("endpoint",)),
-    "list": ("a list of devices has arrived, with these numbers", ("healthy", "unhealthy")),
-    "doubtful": ("a problem that a kubelet does not report; `check`: the finding's name", ("problem", "check")),
-    "stream-ended": ("ListAndWatch has ended", ("error", "socket")),
-    "disconnected": ("the kubelet has dropped the plugin: nothing is allocatable", ()),
-    "forgotten": ("no plugin has registered within the grace period: the resource is removed", ()),
-    "checkpoint-ignored": ("the checkpoint is invalid, at the start", ("error",)),
-    "checkpoint-failed": ("the checkpoint could not be written", ("error",)),
-    "plugin-found": ("a socket below plugins_registry", ("socket",)),
-    "plugin-refused": ("a plugin of plugins_registry was refused", ("socket", "error")),
-    "plugin-gone": ("a socket below plugins_registry was removed or replaced", ("socket",)),
-    "allocated": ("a container has devices", ("namespace", "pod", "container", "devices")),
-    "allocation-refused": ("a container is rejected", ("namespace", "pod", "container", "error")),
-    "pre-started": ("PreStartContainer was answered", ("namespace", "pod", "container")),
-    "freed": ("a pod has ended", ("namespace", "pod")),
-}
-"""The meaning of each kind of event, and the names of its details in JSON."""
+"""What happened; python/devherd/cli/sim_kubelet_answers.py has the meaning and the details of each."""
 
 
 @dataclass(frozen=True, slots=True)
