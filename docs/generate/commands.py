@@ -1,4 +1,4 @@
-"""docs/commands.md: every command with what it does, and the exit codes; from the parsers. Options are in the help alone."""
+"""docs/commands.md: every command with what it does, and the exit codes. Options are in the help alone."""
 
 from tables import table
 
@@ -16,8 +16,7 @@ what failed, why, and what to do.
 _COMMON = """\
 ## Common options
 
-`--config FILE`, and an option for each key at [the top level of the configuration](configuration.md#top-level), which is
-also an environment variable `DEVHERD_<NAME>`. Precedence: option, environment, file, default. Every command accepts all
+`--config FILE`, and one for each key at [the top level of the configuration](configuration.md#top-level), which is also an environment variable `DEVHERD_<NAME>`. Precedence: option, environment, file, default. Every command accepts all
 of them; its help lists those that have an effect.
 """
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from pydantic import BaseModel
-from tables import table
 
 from devherd.config.checks import FACT_EXAMPLES as FORMS
 from devherd.config.checks import FACTS_OF_EVERY_DEVICE, FACTS_OF_VENDOR
@@ -28,8 +27,8 @@ Every key of the file. With an empty file, or none, every device found is served
 | `devherd config schema` | prints the JSON Schema, for editors |
 
 The file is `/etc/devherd/config.yaml`, or what `--config` or `DEVHERD_CONFIG` names, or what
-[a node label selects](kubernetes.md#a-configuration-for-each-kind-of-node), in YAML; a key without a value has its default. Precedence: option,
-environment variable, file. An invalid file changes nothing and is reported in the log, `devherd status`, the page and
+[a node label selects](kubernetes.md#a-configuration-for-each-kind-of-node), in YAML; a key without a value has its
+default. Precedence: option, environment variable, file. An invalid file changes nothing and is reported in the log, `devherd status`, the page and
 `devherd_config_last_reload_successful`.
 
 Durations are written like `5s`, `250ms` or `1m30s`; truth values without quotes; paths begin with `/`.

@@ -1,13 +1,12 @@
 """docs/health.md: what the registry of health sources says, and health.toml."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tables import table
-
-from devherd._native import Finding, health_sources
+from devherd._native import Finding, HealthSource, health_sources
 from devherd.health import verdicts
 from devherd.health.held import Held
 from devherd.reasons.kernel_log_rules import SHIPPED, Rule
@@ -23,6 +22,8 @@ RECOVER_AFTER = 3
 USUAL_END = f"{RECOVER_AFTER} good polls"
 """The end of a condition, which the head of the page tells once."""
 
+EFFECTS = {"unhealthy": "**unhealthy**", "warn": "**warning**", "ignore": "**counted**"}
+
 RESTART = "rebinding its driver, removing and re-adding it, a reboot"
 """The three kinds of evidence that a device was started again, as they are listed together."""
 
@@ -31,74 +32,65 @@ HEAD = """\
 
 *Generated from the registry of sources by `make docs-pages`.*
 
-Every source of health, its reasons, and what ends each. For a device of yours:
+Every reason: when it is raised, what to do, what ends it. For a device of yours:
 
 ```sh
-devherd explain GPU-1     # its findings, their evidence, what ends each, and why it has not ended
+devherd explain GPU-1     # what to do, the findings with their evidence, what ends each and why it has not ended
 ```
 
-What a source observes is a finding: a reason, the file and the value. Its action is **unhealthy** (the kubelet gives
-the device to no new pod), **warn** (shown; the device stays Healthy) or **ignore** (counted only). A source that fails
-makes no device Unhealthy.
+A finding is what one source saw of a device: a reason, the file and the value. It makes the device **unhealthy** (the
+kubelet gives it to no new pod), or is a **warning** (shown; the device stays Healthy), or is **counted** only. A source
+that fails makes no device Unhealthy.
 
-| key | changes |
-| --- | --- |
-| [`health.rules`](configuration.md#health-rules) | action, `after` and `hold`, by device, source, reason and value |
-| `health.sources` | switches a source off: `{rdma-errors: false}`; not those of scans and of operators' commands |
+* [`health.rules`](configuration.md#health-rules) change the effect, `after` and `hold`, by device, source, reason and value.
+* `health.sources` switches a source off: `{rdma-errors: false}`; not those of scans and of operators' commands.
 
-**End.** A condition ends after `health.recover_after` good polls, three by default, where nothing else is listed; each
+**Ends.** Where nothing else is listed a finding ends after `health.recover_after` good polls, three by default; each
 answer of a vendor's monitor counts as one. "A restart": the driver is bound again, the device is removed and added
 again, or the node reboots.
 
-**When sources read.** A poll happens each `health.poll`, by default each second; where nothing is to be read before,
-and nothing is held against a device, up to five seconds later.
-
-| read | sources |
-| --- | --- |
-| each poll | error registers that can make a device Unhealthy; files with a finding, until it ends |
-| each fifth poll | states that last for seconds; findings' files and dumps, which inotify and events report as well |
-| each tenth poll | reads that may wake a device or block, that only warn, or that an event reports as well |
-| less often | reads that keep the card's firmware busy |
-| at once | what a kernel event or a record of the kernel log names |
-| each sixtieth poll | attributes that have not existed so far; at once when a driver is bound |
-
-Reads that are not due at each poll are spread over the cards where there are more than 64. Devices are looked for at
-each event of the kernel and each [`scan.period`](configuration.md#scan): 30 s where the kernel reports events and all
-is well, else 5 s.
-"""
-
-LATEST = """\
-## Latest notice
-
-What tells of a change, and after how long it is noticed at the latest where that does not come (an event is lost,
-`scan: {events: false}`), with the default periods.
+## Reasons
 """
 
 XIDS_HEAD = """\
 ## Xids
 
-Actions, ends, and names from NVIDIA's [catalogue](https://docs.nvidia.com/deploy/xid-errors/). Any other Xid is a
-warning that ends likewise. [`health.xid`](configuration.md#health-xid) changes the action of a code.
+By [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/), which has their names. Any other Xid is a warning.
+[`health.xid`](configuration.md#health-xid) changes the effect of a code.
 """
 
-AFTER_SOURCES = """\
+SOURCES = """\
+## Sources
+
+What each reads, and how often; a poll happens each second (`health.poll`), up to five seconds apart where nothing is to
+be read before and nothing is wrong. What a kernel event or the kernel log names is read at once, and so is a file with a
+finding at each poll. What has never existed is looked for at each sixtieth poll. Where there are more than 64 cards they
+take turns.
+"""
+
+LATEST = """\
+## Latest notice
+
+What tells of a change, and when it is noticed at the latest if that does not come, with the default periods: devices are
+looked for at each event of the kernel, and each 30 s if events arrive and all is well, else each 5 s.
+"""
+
+RULES = """\
 ## Rules of the kernel log
 
-The first rule that matches a record applies; only records of the kernel itself count (facility 0).
-[`health.kernel_log`](configuration.md#health-kernel-log) switches on rules that are off (`optional`) and has your own
-(`rules`), which raise the reason `kernel-log`.
+The first rule that matches a record of the kernel (facility 0) applies.
+[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By reason, the
+text that a record must contain:
+"""
+
+OPTIONAL = """\
+These are off; `optional` of `health.kernel_log` switches them on by name:
 """
 
 NOT_READ = """\
 ## What is not read
 
-Other information of devices, drivers and the kernel, and why, or what is read instead.
-"""
-
-AFTER_RULES = """\
-## Comparison with other tools
-
-From the sources of NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026.
+And why, or what is read instead.
 """
 
 
@@ -107,67 +99,78 @@ def page() -> str:
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
     parts = [
         HEAD,
-        LATEST,
-        table(
-            ("change", "told by", "latest notice"),
-            [(row["of"], row["told_by"], row["latest"]) for row in data["latest"]],
-        ),
-        "## Sources\n",
-        *_sources(data["looks_at"], data["note"]),
+        _reasons(),
         XIDS_HEAD,
         _xids(),
-        AFTER_SOURCES,
-        _rules(SHIPPED),
+        SOURCES,
+        _sources(data["looks_at"]),
+        data["note"]["nvml"].lstrip(),
+        LATEST,
     ]
-    parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
-    parts += [
-        _ways(data["way"]),
-        "What the plugins that devherd replaces notice, by reason:\n",
-        _elsewhere(data["elsewhere"]),
-    ]
+    parts += ["".join(f"* {row['of']}. By {row['told_by']}; else {row['latest']}.\n" for row in data["latest"])]
+    parts += [RULES, _rules(SHIPPED), OPTIONAL, _optional(SHIPPED), NOT_READ, _not_read(data["not_read"])]
     return "\n".join(parts)
 
 
-def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[str]:
-    sources = {source.name: source for source in health_sources()}
-    for name in sorted({source for source, _ in MEANINGS}):
-        source = sources[name]
-        yield f"### `{name}`\n"
-        how = [each for each in (source.reads, source.pace) if each not in {"", "none"}]
-        about = f"Reads {looks_at.get(name, UNKNOWN)}." + (f" Access: {', '.join(how)}." if how else "")
-        yield f"{about} [Documentation]({source.document}).\n" if "://" in source.document else f"{about}\n"
-        yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
-        if name in notes:
-            yield notes[name]
-
-
-def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
-    rows = []
-    for reason, meaning in meanings.items():
-        action, when, end = _row(source, reason, meaning)
-        rows.append((f"`{reason}`", action, f"{when}; [by code](#xids)" if reason == XID else when, end))
+def _reasons() -> str:
+    """A line for each meaning, those of a reason together."""
+    lines = []
+    for (source, reason), meaning in sorted(MEANINGS.items(), key=lambda item: (item[0][1], item[0][0])):
         if reason == XID:
+            lines.append(f"* `{reason}` (`{source}`): {meaning.threshold}; [by code](#xids).\n")
             continue
+        lines.append(_line(f"`{reason}` (`{source}`)", source, reason, meaning))
         for values, one in _by_meaning(meaning.by_value):
-            rows.append((f"`{reason}` ({values})", *_row(source, reason, one)))
-    return "".join(
-        f"* {shown}: **{action}** when {when}." + (f" End: {end}.\n" if end != USUAL_END else "\n")
-        for shown, action, when, end in rows
-    )
+            lines.append(_line(f"`{reason}` (`{source}`: {values})", source, reason, one))
+    return "".join(lines)
+
+
+def _line(shown: str, source: str, reason: str, meaning: Meaning) -> str:
+    action, when, end = _row(source, reason, meaning)
+    ends = f" **Ends:** {end}." if end != USUAL_END else ""
+    return f"* {shown}, {EFFECTS[action]}: {when}. **Do:** {_to_do(meaning)}.{ends}\n"
+
+
+def _to_do(meaning: Meaning) -> str:
+    """What a person does, with a word in capitals for what is known of a device."""
+    general = re.sub(r"\[([^\]|]*)[^\]]*\]", r"\1", meaning.do)
+    return re.sub(r"\{(?:pci_)?(\w+)\}", lambda place: place[1].upper(), general)
+
+
+def _sources(looks_at: Mapping[str, str]) -> str:
+    sources = {source.name: source for source in health_sources()}
+    return "".join(_source(sources[name], looks_at.get(name, UNKNOWN)) for name in sorted({of for of, _ in MEANINGS}))
+
+
+def _source(source: HealthSource, looks_at: str) -> str:
+    how = ", ".join(each for each in (source.reads, source.pace) if each not in {"", "none"})
+    document = f" [Documentation]({source.document})." if "://" in source.document else ""
+    return f"* `{source.name}`: {looks_at}{f' ({how})' if how else ''}.{document}\n"
 
 
 def _xids() -> str:
-    """Each code of NVIDIA's catalogue with its name, those that do the same together."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for code, xid in sorted(XIDS.items()):
-        does = [_row(source, XID, MEANINGS[source, XID].by_value[str(code)]) for source in (KERNEL_LOG, NVML)]
+    """The codes of NVIDIA's catalogue, those that do the same and ask for the same together."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for code in sorted(XIDS):
+        meanings = [MEANINGS[source, XID].by_value[str(code)] for source in (KERNEL_LOG, NVML)]
+        does = [_row(source, XID, each) for source, each in zip((KERNEL_LOG, NVML), meanings, strict=True)]
         (action, _, end), (by_nvml, _, end_by_nvml) = does
+        effect = EFFECTS[action]
         if does[0] != does[1]:
-            action = f"{action}; {by_nvml} by NVML, which does not say whether it is fatal"
+            effect = f"{effect}; {EFFECTS[by_nvml]} by NVML, which does not say whether it is fatal"
             end = f"{end}; by NVML {end_by_nvml}"
-        alike.setdefault((action, end), []).append(f"{code} `{xid.name}`")
-    rows = sorted(((action, end, ", ".join(codes)) for (action, end), codes in alike.items()), reverse=True)
-    return table(("action", "end", "Xids"), rows)
+        alike.setdefault((effect, end, _to_do(meanings[0])), []).append(str(code))
+    lines = []
+    for effect, end in sorted({key[:2] for key in alike}, reverse=True):
+        lines.append(f"{effect[0].upper()}{effect[1:]}. Ends: {end}.\n\n".replace("**", "", 0))
+        lines += [
+            f"* {', '.join(codes)}: {do}.\n"
+            for key, codes in alike.items()
+            for do in key[2:]
+            if key[:2] == (effect, end)
+        ]
+        lines.append("\n")
+    return "".join(lines).rstrip("\n") + "\n"
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
@@ -200,39 +203,33 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
 
 
 def _rules(rules: Iterable[Rule]) -> str:
-    rows = [(f"`{rule.name}`{' (off)' * rule.optional}", f"`{rule.contains}`", _effect(rule)) for rule in rules]
-    return table(("rule", "text contains", "effect"), rows)
+    """What a record must contain, by what it leads to."""
+    texts: dict[str, dict[str, None]] = {}
+    for rule in rules:
+        for effect in () if rule.optional else _effects(rule):
+            texts.setdefault(effect, {})[f"`{rule.contains}`"] = None
+    return "".join(f"* {effect}: {', '.join(contains)}\n" for effect, contains in texts.items())
 
 
-def _effect(rule: Rule) -> str:
-    quoted = "is quoted where the function is no device"
-    effect = _own_effect(rule)
-    return ", and ".join([effect, quoted] if effect and rule.quoted else [effect or quoted])
+def _optional(rules: Iterable[Rule]) -> str:
+    shown = (f"`{rule.name}` (`{rule.contains}`: `{rule.reason}`)" for rule in rules if rule.optional)
+    return f"{', '.join(shown)}.\n"
 
 
-def _own_effect(rule: Rule) -> str:
+def _effects(rule: Rule) -> Iterator[str]:
     if rule.reason:
-        at_link = f", and `{rule.reason_at_link}` for the GPU at that link" if rule.reason_at_link else ""
-        return f"raises `{rule.reason}`" + (f" for every device of {rule.vendor}" if rule.vendor else "") + at_link
-    if rule.evidence:
-        return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
+        yield f"`{rule.reason}`" + (f" of every device of {rule.vendor}" if rule.vendor else "")
+    if rule.reason_at_link:
+        yield f"`{rule.reason_at_link}` of the GPU at that link"
     if rule.takes_back:
-        return f"ends {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
+        yield f"the end of {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
+    if rule.evidence:
+        yield f"the evidence `{rule.evidence}`, which ends findings"
     if rule.looks:
-        return "has the card checked at once"
+        yield "a check of the card at once"
     if rule.quoted:
-        return ""
-    return "is counted" if "(?P<xid>" in rule.pattern else "gives the UUID for a PCI address"
+        yield "a quotation, where the function is no device"
 
 
 def _not_read(rows: Iterable[Mapping[str, str]]) -> str:
     return "".join(f"* **{row['of']}**: {row['what']}. {row['because']}.\n" for row in rows)
-
-
-def _ways(ways: Iterable[Mapping[str, str]]) -> str:
-    rows = [(way["of"], way["takes_out"], way["takes_back"], way["fails"]) for way in ways]
-    return table(("", "takes out of use", "returns it", "when its source fails"), rows)
-
-
-def _elsewhere(by_reason: Mapping[str, str]) -> str:
-    return "".join(f"* `{reason}`. {others}\n" for reason, others in by_reason.items())

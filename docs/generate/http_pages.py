@@ -1,4 +1,4 @@
-"""docs/http.md: what /api/v1/openapi.json says of the exporter's pages, and how they are protected. Keys of JSON are there alone."""
+"""docs/http.md: what /api/v1/openapi.json says of the pages, and how they are protected; keys of JSON are there alone."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -29,8 +29,8 @@ curl --silent --fail 'http://127.0.0.1:9478/metrics?name[]=devherd_devices'
 ```
 
 `resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it. Names that end in
-`_total` are counters, which continue after a restart unless the text says otherwise; the others are gauges, read at each
-scrape. A sentence after what it counts says when there are series, if not always. They end with their device or resource.
+`_total` are counters, which continue after a restart unless the text says otherwise; the others are gauges, read at
+each scrape. A second sentence says when there are series, if not always. They end with their device or resource.
 """
 
 SETTINGS = """\
@@ -80,7 +80,8 @@ def _item(name: str, exists: str) -> str:
     metric = METRICS[name]
     labels = f" {{{', '.join(metric.labels)}}}" if metric.labels else ""
     kind = " (histogram)" if isinstance(metric, Histogram) else ""
-    return f"* `{_sample_name(name)}`{labels}{kind}: {metric.help}{f' {exists[0].upper()}{exists[1:]}.' if exists else ''}\n"
+    series = f" {exists[0].upper()}{exists[1:]}." if exists else ""
+    return f"* `{_sample_name(name)}`{labels}{kind}: {metric.help}{series}\n"
 
 
 def _type(name: str) -> str:

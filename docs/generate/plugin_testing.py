@@ -1,4 +1,4 @@
-"""docs/test-your-plugin.md: plugin_testing.md, with the names of what `check` finds and of what the pytest fixture has."""
+"""docs/test-your-plugin.md: plugin_testing.md, with the names of what `check` finds and the pytest fixture has."""
 
 import inspect
 from pathlib import Path

@@ -52,9 +52,7 @@ def test_the_site_is_built_without_a_warning(build, tmp_path):
     for page in ("docs/index", "docs/health", "README", "docs/switch", "tests/claims"):
         assert (tmp_path / "site" / f"{page}.html").is_file()
     on_call = (tmp_path / "site" / "docs" / "on-call.html").read_text()
-    urls = re.findall(
-        r"runbook_url: \S+/docs/on-call\.html#(\S+)", (ROOT / "deploy/prometheus/rules.yaml").read_text()
-    )
+    urls = re.findall(r"runbook_url: \S+/docs/on-call\.html#(\S+)", (ROOT / "deploy/prometheus/rules.yaml").read_text())
     assert urls
     assert [anchor for anchor in urls if f'id="{anchor}"' not in on_call] == []
 
@@ -75,3 +73,18 @@ def test_a_link_to_what_is_there_is_good(build, pages, link):
 def test_a_link_to_what_is_not_there_fails_the_build(build, pages, link):
     """Pages, their parts and files."""
     assert "xref_missing" in build(pages(f"[nowhere]({link})\n"))
+
+
+def test_every_page_that_code_messages_and_manifests_name_is_there():
+    """Defect: a page was renamed, and a message went on sending its readers to the old one."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = {
+        (name, page)
+        for name in files.split("\0")
+        if name.startswith(("python/", "rust/", "deploy/", "proto/", "tests/", "benches/", "docs/generate/"))
+        and name != "tests/docs/test_site.py"
+        and (ROOT / name).is_file()
+        for page in re.findall(rb"(?<![\w./-])(?:docs|deploy)/[a-z-]+\.md\b", (ROOT / name).read_bytes())
+    }
+    assert named
+    assert sorted((name, page.decode()) for name, page in named if not (ROOT / page.decode()).is_file()) == []

@@ -1,4 +1,4 @@
-"""The JSON of `devherd sim kubelet ACTION --output json`, which the fixture for pytest returns, too: what each key means.
+"""The JSON of `devherd sim kubelet ACTION --output json`, which the fixture for pytest returns, too: its keys.
 
 tests/sim_commands compares the keys with real answers, tests/sim those of events.
 """

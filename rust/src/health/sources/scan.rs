@@ -37,7 +37,7 @@ macro_rules! words {
             name: "scan",
             reads: Class::None,
             pace: Pace::Each,
-            document: "deploy/vendors.md",
+            document: "docs/switch.md",
             meanings: &[$(Meaning::unhealthy($name, $threshold, $to_do)$(.$builder($($given)?))*),*],
         };
     };
