@@ -16,8 +16,9 @@ what failed, why, and what to do.
 _COMMON = """\
 ## Common options
 
-`--config FILE`, and one for each key at [the top level of the configuration](configuration.md#top-level), which is also an environment variable `DEVHERD_<NAME>`. Precedence: option, environment, file, default. Every command accepts all
-of them; its help lists those that have an effect.
+`--config FILE`, and one for each key at [the top level of the configuration](configuration.md#top-level), which is
+also an environment variable `DEVHERD_<NAME>`. Precedence: option, environment, file, default. Every command accepts
+all of them; its help lists those that have an effect.
 """
 
 

@@ -17,19 +17,14 @@ HEAD = """\
 
 Every key of the file. With an empty file, or none, every device found is served as its vendor's plugin would.
 
-| command | does |
-| --- | --- |
-| `devherd config sample` | prints a file to start from, its keys as comments; `--all`: every key |
-| `devherd config import FILE` | converts the configuration of another plugin |
-| `devherd config check FILE` | shows errors, settings without effect, and the resulting resources |
-| `devherd reload` | loads the file again, as SIGHUP does |
-| `devherd config show` | prints the effective configuration and the origin of each value |
-| `devherd config schema` | prints the JSON Schema, for editors |
+`devherd config sample` prints a file to start from, `config import FILE` converts another plugin's, `config check FILE`
+shows errors, settings without effect and the resulting resources, `config show` the origin of each value, `config schema`
+the JSON Schema; `devherd reload` loads the file again, as SIGHUP does.
 
 The file is `/etc/devherd/config.yaml`, or what `--config` or `DEVHERD_CONFIG` names, or what
 [a node label selects](kubernetes.md#a-configuration-for-each-kind-of-node), in YAML; a key without a value has its
-default. Precedence: option, environment variable, file. An invalid file changes nothing and is reported in the log, `devherd status`, the page and
-`devherd_config_last_reload_successful`.
+default. Precedence: option, environment variable, file. An invalid file changes nothing and is reported in the log,
+`devherd status`, the page and `devherd_config_last_reload_successful`.
 
 Durations are written like `5s`, `250ms` or `1m30s`; truth values without quotes; paths begin with `/`.
 
@@ -40,12 +35,18 @@ MATCH = """\
 ## What `match` can name
 
 `match` and `exclude` name facts, each with a glob (`*`, `?`, `[0-9]`) or a list of globs of which one must match. All
-named facts must match; letter case counts, and a device without the fact does not match. Unknown vendors and facts are
-errors. `devherd scan --explain` shows the facts of each device of a host.
+named facts must match; letter case counts, and a device without the fact does not match. Unknown vendors and facts
+are errors. `devherd scan --explain` shows the facts of each device of a host.
 """
 
 MORE = {"health.external": "[Programs of your own](health-programs.md) describes their output and limits."}
 """Pages about sections."""
+
+NO_DEFAULTS = ("", "null", "[]", "{}", "''")
+"""Defaults of which nothing is to be said: none, or empty."""
+
+TRUTH = "`true`, `false`"
+"""The form of a key whose default shows that it is a truth value."""
 
 ENABLED = "enabled"
 """A key that every vendor has; the page has it once."""
@@ -115,9 +116,11 @@ def _keys(rows: list[tuple[str, Key]], *, with_options: bool = False) -> str:
 
 def _item(name: str, key: Key, options: str) -> str:
     form = "facts" if key.section and issubclass(key.section, Selector) else key.form
-    default = {"": "", REQUIRED: REQUIRED, "null": ""}.get(key.default, f"default `{key.default}`")
-    about = "; ".join(filter(None, (form, default, options)))
-    return f"* `{name}` ({about}): {key.description}\n"
+    default = dict.fromkeys(NO_DEFAULTS, "").get(key.default, f"default `{key.default}`")
+    if key.default == REQUIRED:
+        default = REQUIRED
+    about = "; ".join(filter(None, ("" if form == TRUTH and default else form, default, options)))
+    return f"* `{name}`{f' ({about})' if about else ''}: {key.description}\n"
 
 
 def _options(name: str) -> str:

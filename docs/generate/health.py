@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from devherd._native import Finding, HealthSource, health_sources
+from devherd._native import Finding, health_sources
 from devherd.health import verdicts
 from devherd.health.held import Held
 from devherd.reasons.kernel_log_rules import SHIPPED, Rule
@@ -27,6 +27,12 @@ EFFECTS = {"unhealthy": "**unhealthy**", "warn": "**warning**", "ignore": "**cou
 RESTART = "rebinding its driver, removing and re-adding it, a reboot"
 """The three kinds of evidence that a device was started again, as they are listed together."""
 
+RECOVERY = "a restart, its driver's message or answer that it needs no recovery, a reset that NVML detects"
+"""What ends most Xids."""
+
+RESET_COMMAND = "[ (nvidia-smi --gpu-reset -i {pci_address})]"
+"""The head of the page has it once."""
+
 HEAD = """\
 # Health
 
@@ -39,15 +45,17 @@ devherd explain GPU-1     # what to do, the findings with their evidence, what e
 ```
 
 A finding is what one source saw of a device: a reason, the file and the value. It makes the device **unhealthy** (the
-kubelet gives it to no new pod), or is a **warning** (shown; the device stays Healthy), or is **counted** only. A source
-that fails makes no device Unhealthy.
+kubelet gives it to no new pod), or is a **warning** (shown; the device stays Healthy), or is **counted** only. A
+source that fails makes no device Unhealthy.
 
-* [`health.rules`](configuration.md#health-rules) change the effect, `after` and `hold`, by device, source, reason and value.
+* [`health.rules`](configuration.md#health-rules) change effect, `after` and `hold` by device, source, reason and value.
 * `health.sources` switches a source off: `{rdma-errors: false}`; not those of scans and of operators' commands.
 
 **Ends.** Where nothing else is listed a finding ends after `health.recover_after` good polls, three by default; each
 answer of a vendor's monitor counts as one. "A restart": the driver is bound again, the device is removed and added
-again, or the node reboots.
+again, or the node reboots. "Its recovery": a restart, its driver's message or answer that it needs no recovery, or a
+reset that NVML detects. Without **Do** a line asks for what the line above does. To reset an NVIDIA GPU:
+`nvidia-smi --gpu-reset -i ADDRESS`.
 
 ## Reasons
 """
@@ -55,32 +63,32 @@ again, or the node reboots.
 XIDS_HEAD = """\
 ## Xids
 
-By [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/), which has their names. Any other Xid is a warning.
-[`health.xid`](configuration.md#health-xid) changes the effect of a code.
+By [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/), which has their names. Any other Xid is a
+warning. [`health.xid`](configuration.md#health-xid) changes the effect of a code.
 """
 
 SOURCES = """\
 ## Sources
 
-What each reads, and how often; a poll happens each second (`health.poll`), up to five seconds apart where nothing is to
-be read before and nothing is wrong. What a kernel event or the kernel log names is read at once, and so is a file with a
-finding at each poll. What has never existed is looked for at each sixtieth poll. Where there are more than 64 cards they
-take turns.
+What each reads, and how often; a poll happens each second (`health.poll`), up to five seconds apart where nothing is
+to be read before and nothing is wrong. What a kernel event or the kernel log names is read at once, and so is a file
+with a finding at each poll. What has never existed is looked for at each sixtieth poll. Where there are more than 64
+cards they take turns.
 """
 
 LATEST = """\
 ## Latest notice
 
-What tells of a change, and when it is noticed at the latest if that does not come, with the default periods: devices are
-looked for at each event of the kernel, and each 30 s if events arrive and all is well, else each 5 s.
+What tells of a change, and when it is noticed at the latest if that does not come, with the default periods.
 """
 
 RULES = """\
 ## Rules of the kernel log
 
 The first rule that matches a record of the kernel (facility 0) applies.
-[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By reason, the
-text that a record must contain:
+[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By reason,
+the text that a record must contain; others are evidence, have the card checked, or are quoted where a function is no
+device.
 """
 
 OPTIONAL = """\
@@ -107,45 +115,45 @@ def page() -> str:
         data["note"]["nvml"].lstrip(),
         LATEST,
     ]
-    parts += ["".join(f"* {row['of']}. By {row['told_by']}; else {row['latest']}.\n" for row in data["latest"])]
+    parts += ["".join(f"* {row['of']}: {row['told_by']}; {row['latest']}.\n" for row in data["latest"])]
     parts += [RULES, _rules(SHIPPED), OPTIONAL, _optional(SHIPPED), NOT_READ, _not_read(data["not_read"])]
     return "\n".join(parts)
 
 
 def _reasons() -> str:
-    """A line for each meaning, those of a reason together."""
+    """A line for each meaning, those of a reason together; what is to be done stands once where it is the same."""
     lines = []
+    last = ("", "")
     for (source, reason), meaning in sorted(MEANINGS.items(), key=lambda item: (item[0][1], item[0][0])):
         if reason == XID:
             lines.append(f"* `{reason}` (`{source}`): {meaning.threshold}; [by code](#xids).\n")
             continue
-        lines.append(_line(f"`{reason}` (`{source}`)", source, reason, meaning))
-        for values, one in _by_meaning(meaning.by_value):
-            lines.append(_line(f"`{reason}` (`{source}`: {values})", source, reason, one))
+        for values, one in [("", meaning), *_by_meaning(meaning.by_value)]:
+            action, when, end = _row(source, reason, one)
+            do = (reason, _to_do(one))
+            shown = f"* `{reason}` (`{source}`{f': {values}' if values else ''}), {EFFECTS[action]}: {when}."
+            ends = f" **Ends:** {end}." if end != USUAL_END else ""
+            lines.append(f"{shown}{f' **Do:** {do[1]}.' if do != last else ''}{ends}\n")
+            last = do
     return "".join(lines)
-
-
-def _line(shown: str, source: str, reason: str, meaning: Meaning) -> str:
-    action, when, end = _row(source, reason, meaning)
-    ends = f" **Ends:** {end}." if end != USUAL_END else ""
-    return f"* {shown}, {EFFECTS[action]}: {when}. **Do:** {_to_do(meaning)}.{ends}\n"
 
 
 def _to_do(meaning: Meaning) -> str:
     """What a person does, with a word in capitals for what is known of a device."""
-    general = re.sub(r"\[([^\]|]*)[^\]]*\]", r"\1", meaning.do)
+    general = re.sub(r"\[([^\]|]*)[^\]]*\]", r"\1", meaning.do.replace(RESET_COMMAND, ""))
     return re.sub(r"\{(?:pci_)?(\w+)\}", lambda place: place[1].upper(), general)
 
 
 def _sources(looks_at: Mapping[str, str]) -> str:
+    """Those that read the same as often in one line."""
     sources = {source.name: source for source in health_sources()}
-    return "".join(_source(sources[name], looks_at.get(name, UNKNOWN)) for name in sorted({of for of, _ in MEANINGS}))
-
-
-def _source(source: HealthSource, looks_at: str) -> str:
-    how = ", ".join(each for each in (source.reads, source.pace) if each not in {"", "none"})
-    document = f" [Documentation]({source.document})." if "://" in source.document else ""
-    return f"* `{source.name}`: {looks_at}{f' ({how})' if how else ''}.{document}\n"
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for name in sorted({of for of, _ in MEANINGS}):
+        of = sources[name]
+        pace = f" ({of.pace})" if of.pace not in {"", "none"} else ""
+        document = f" [Documentation]({of.document})." if "://" in of.document else ""
+        alike.setdefault((looks_at.get(name, UNKNOWN), pace, document), []).append(f"`{name}`")
+    return "".join(f"* {', '.join(names)}: {what}{pace}.{link}\n" for (what, pace, link), names in alike.items())
 
 
 def _xids() -> str:
@@ -162,7 +170,7 @@ def _xids() -> str:
         alike.setdefault((effect, end, _to_do(meanings[0])), []).append(str(code))
     lines = []
     for effect, end in sorted({key[:2] for key in alike}, reverse=True):
-        lines.append(f"{effect[0].upper()}{effect[1:]}. Ends: {end}.\n\n".replace("**", "", 0))
+        lines.append(f"{effect[0].upper()}{effect[1:]}. Ends: {end}.\n\n")
         lines += [
             f"* {', '.join(codes)}: {do}.\n"
             for key, codes in alike.items()
@@ -198,6 +206,8 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
             "its driver's message that it needs no recovery, its driver's answer that",
             "its driver's message or answer that",
         )
+        .replace(RECOVERY, "its recovery")
+        .replace(" s without another event", " s of quiet")
     )
     return meaning.action, f"{meaning.threshold}{after}{new}", end
 
@@ -223,13 +233,7 @@ def _effects(rule: Rule) -> Iterator[str]:
         yield f"`{rule.reason_at_link}` of the GPU at that link"
     if rule.takes_back:
         yield f"the end of {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
-    if rule.evidence:
-        yield f"the evidence `{rule.evidence}`, which ends findings"
-    if rule.looks:
-        yield "a check of the card at once"
-    if rule.quoted:
-        yield "a quotation, where the function is no device"
 
 
 def _not_read(rows: Iterable[Mapping[str, str]]) -> str:
-    return "".join(f"* **{row['of']}**: {row['what']}. {row['because']}.\n" for row in rows)
+    return "".join(f"* {row['what']}: {row['because']}.\n" for row in rows)

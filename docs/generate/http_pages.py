@@ -1,4 +1,4 @@
-"""docs/http.md: what /api/v1/openapi.json says of the pages, and how they are protected; keys of JSON are there alone."""
+"""docs/http.md: what /api/v1/openapi.json says of the pages, but for keys of JSON, and how they are protected."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,9 @@ or several of these, separated by commas; empty switches HTTP off.
 """
 
 STATUSES = """\
-Other paths get 404, other methods 405. Invalid requests get 400, 413, 431 or 501, and their connection is closed.
+Other paths get 404, other methods 405. Invalid requests get 400, 413, 431 or 501, and their connection is closed. Too
+many clients that ask for different views at once get 503; so do all while devherd's own files cannot be read, as without
+file descriptors.
 """
 
 PROTECTION = """\
@@ -88,8 +90,13 @@ def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"{operation['summary']}. {operation.get('description', '')}\n"
     if parameters := operation.get("parameters"):
         yield "".join(f"* `?{each['name']}=`: {each['description']}\n" for each in parameters)
-    answers = {status: answer for status, answer in operation["responses"].items() if "$ref" not in answer}
+    answers = {status: answer for status, answer in operation["responses"].items() if not _is_told_once(answer)}
     yield "".join(f"* {status}: {_when(each)}\n" for status, each in answers.items())
+
+
+def _is_told_once(answer: Mapping[str, Any]) -> bool:
+    """Whether the head of the page has it, for every path."""
+    return "$ref" in answer or answer["description"].startswith("Too many clients")
 
 
 def _when(answer: Mapping[str, Any]) -> str:
