@@ -1,7 +1,5 @@
 """docs/commands.md: every command with what it does, and the exit codes. Options are in the help alone."""
 
-from tables import table
-
 from devherd.cli.completion import EXIT_CODES, references
 
 _HEAD = """\
@@ -24,8 +22,8 @@ all of them; its help lists those that have an effect.
 
 def page() -> str:
     """The page."""
-    listed = table(("command", "does"), ((f"`{one.name}`", one.summary) for one in references() if not one.is_action))
-    codes = table(("exit code", "means"), ((str(code), text) for code, text in EXIT_CODES.items()))
+    listed = "".join(f"* `{one.name}`: {one.summary}\n" for one in references() if not one.is_action)
+    codes = "".join(f"* {code}: {text}\n" for code, text in EXIT_CODES.items())
     return (
         f"{_HEAD}{listed}\n## Exit codes\n\n{codes}\n`devherd ctl` ends with the codes of supervisorctl.\n\n{_COMMON}"
     )

@@ -17,9 +17,9 @@ HEAD = """\
 
 Every key of the file. With an empty file, or none, every device found is served as its vendor's plugin would.
 
-`devherd config sample` prints a file to start from, `config import FILE` converts another plugin's, `config check FILE`
-shows errors, settings without effect and the resulting resources, `config show` the origin of each value, `config schema`
-the JSON Schema; `devherd reload` loads the file again, as SIGHUP does.
+`devherd config sample` prints a file to start from, `config import FILE` converts another plugin's, `config check
+FILE` shows errors, settings without effect and the resulting resources, `config show` the origin of each value,
+`config schema` the JSON Schema; `devherd reload` loads the file again, as SIGHUP does.
 
 The file is `/etc/devherd/config.yaml`, or what `--config` or `DEVHERD_CONFIG` names, or what
 [a node label selects](kubernetes.md#a-configuration-for-each-kind-of-node), in YAML; a key without a value has its

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from devherd._native import Finding, health_sources
@@ -29,6 +30,9 @@ RESTART = "rebinding its driver, removing and re-adding it, a reboot"
 
 RECOVERY = "a restart, its driver's message or answer that it needs no recovery, a reset that NVML detects"
 """What ends most Xids."""
+
+SHORT = 50
+"""Characters of what is to be done that are repeated rather than looked up under another reason."""
 
 RESET_COMMAND = "[ (nvidia-smi --gpu-reset -i {pci_address})]"
 """The head of the page has it once."""
@@ -123,18 +127,21 @@ def page() -> str:
 def _reasons() -> str:
     """A line for each meaning, those of a reason together; what is to be done stands once where it is the same."""
     lines = []
-    last = ("", "")
+    first: dict[str, str] = {}  # what is to be done, and the reason that says it
+    last = ""
     for (source, reason), meaning in sorted(MEANINGS.items(), key=lambda item: (item[0][1], item[0][0])):
         if reason == XID:
             lines.append(f"* `{reason}` (`{source}`): {meaning.threshold}; [by code](#xids).\n")
             continue
         for values, one in [("", meaning), *_by_meaning(meaning.by_value)]:
             action, when, end = _row(source, reason, one)
-            do = (reason, _to_do(one))
+            do = _to_do(one)
+            told = first.setdefault(do, reason)
+            said = f"**Do:** {do if told == reason or len(do) < SHORT else f'as for `{told}`'}."
             shown = f"* `{reason}` (`{source}`{f': {values}' if values else ''}), {EFFECTS[action]}: {when}."
-            ends = f" **Ends:** {end}." if end != USUAL_END else ""
-            lines.append(f"{shown}{f' **Do:** {do[1]}.' if do != last else ''}{ends}\n")
-            last = do
+            ends = f"**Ends:** {end}." if end != USUAL_END else ""
+            lines.append(" ".join(filter(None, (shown, said if (reason + do) != last else "", ends))) + "\n")
+            last = reason + do
     return "".join(lines)
 
 
@@ -158,7 +165,7 @@ def _sources(looks_at: Mapping[str, str]) -> str:
 
 def _xids() -> str:
     """The codes of NVIDIA's catalogue, those that do the same and ask for the same together."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    alike: dict[tuple[str, str, str], list[int]] = {}
     for code in sorted(XIDS):
         meanings = [MEANINGS[source, XID].by_value[str(code)] for source in (KERNEL_LOG, NVML)]
         does = [_row(source, XID, each) for source, each in zip((KERNEL_LOG, NVML), meanings, strict=True)]
@@ -167,18 +174,25 @@ def _xids() -> str:
         if does[0] != does[1]:
             effect = f"{effect}; {EFFECTS[by_nvml]} by NVML, which does not say whether it is fatal"
             end = f"{end}; by NVML {end_by_nvml}"
-        alike.setdefault((effect, end, _to_do(meanings[0])), []).append(str(code))
+        alike.setdefault((effect, end, _to_do(meanings[0])), []).append(code)
     lines = []
     for effect, end in sorted({key[:2] for key in alike}, reverse=True):
         lines.append(f"{effect[0].upper()}{effect[1:]}. Ends: {end}.\n\n")
         lines += [
-            f"* {', '.join(codes)}: {do}.\n"
+            f"* {', '.join(_ranges(codes))}: {do}.\n"
             for key, codes in alike.items()
             for do in key[2:]
             if key[:2] == (effect, end)
         ]
         lines.append("\n")
     return "".join(lines).rstrip("\n") + "\n"
+
+
+def _ranges(codes: list[int]) -> Iterator[str]:
+    """Three or more in a row as the first and the last."""
+    for _, row in groupby(enumerate(codes), lambda numbered: numbered[1] - numbered[0]):
+        alike = [str(code) for _, code in row]
+        yield from alike if len(alike) < 3 else [f"{alike[0]}-{alike[-1]}"]
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tables import table
-
 from devherd.config.web_config import TlsSection, WebConfig
 from devherd.exporter import main as exporter
 from devherd.exporter import server
@@ -35,8 +33,8 @@ or several of these, separated by commas; empty switches HTTP off.
 
 STATUSES = """\
 Other paths get 404, other methods 405. Invalid requests get 400, 413, 431 or 501, and their connection is closed. Too
-many clients that ask for different views at once get 503; so do all while devherd's own files cannot be read, as without
-file descriptors.
+many clients that ask for different views at once get 503; so do all while devherd's own files cannot be read, as
+without file descriptors.
 """
 
 PROTECTION = """\
@@ -134,4 +132,4 @@ def _limits() -> str:
         "between two requests": f"{server.IDLE_SECONDS:.0f} s",
         "unread answers": f"{server.MOST_UNREAD_BYTES >> 20} MiB in total; then the slowest connection is closed",
     }
-    return table(("what", "limit"), rows.items())
+    return "".join(f"* {what}: {limit}\n" for what, limit in rows.items())

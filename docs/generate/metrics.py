@@ -68,12 +68,6 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
         yield f"{', '.join(f'`{_sample_name(name)}`' for name in group['series'])}.\n"
         return
     yield "".join(_item(name, exists) for name, exists in group["series"].items())
-    of_bounds: dict[str, list[str]] = {}
-    for name in group["series"]:
-        metric = METRICS[name]
-        if isinstance(metric, Histogram):
-            of_bounds.setdefault(", ".join(f"{bound:g}" for bound in metric.buckets), []).append(f"`{name}`")
-    yield from (f"Buckets of {' and '.join(names)}: {bounds} seconds.\n" for bounds, names in of_bounds.items())
 
 
 def _item(name: str, exists: str) -> str:
