@@ -90,9 +90,9 @@ RULES = """\
 ## Rules of the kernel log
 
 The first rule that matches a record of the kernel (facility 0) applies.
-[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By reason,
-the text that a record must contain; others are evidence, have the card checked, or are quoted where a function is no
-device.
+[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By the
+reason that it raises or ends, the text that a record must contain. Other rules give evidence, have the card checked, or
+are quoted where a function is no device.
 """
 
 OPTIONAL = """\
@@ -246,7 +246,7 @@ def _effects(rule: Rule) -> Iterator[str]:
     if rule.reason_at_link:
         yield f"`{rule.reason_at_link}` of the GPU at that link"
     if rule.takes_back:
-        yield f"the end of {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
+        yield f"ends {', '.join(f'`{reason}`' for reason in rule.takes_back)}"
 
 
 def _not_read(rows: Iterable[Mapping[str, str]]) -> str:

@@ -21,7 +21,7 @@ class PreStart(Section):
     less the `timeout` of `program`. Not for shared devices. In a pod it needs the component `ledger`.
     """
     unhealthy: Refusal | None = None
-    """The same while the device is Unhealthy, such as an FPGA region with errors or being programmed."""
+    """`refuse` the start or `wait` while the device is Unhealthy, such as an FPGA that is being programmed."""
     program: Command | None = None
     """A program with its arguments, such as a reset or a test of the device. An exit status other than 0 refuses the
     start, with its output as the reason. docs/health-programs.md describes how it runs.

@@ -228,7 +228,7 @@ class AmdOptions(VendorOptions):
     naming: Literal["single", "mixed"] = "single"
     """Whether every GPU and partition is `amd.com/gpu`, or partitions are named by kind, `amd.com/cpx_nps4`."""
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
-    """Who uses the GPUs: containers (amdgpu), or virtual machines by virtual functions (gim) or whole GPUs (vfio-pci);
+    """What the GPUs are for: containers (amdgpu), or virtual machines, as virtual functions (gim) or whole (vfio-pci);
     `auto`: by the loaded driver.
     """
 
