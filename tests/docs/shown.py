@@ -50,7 +50,7 @@ class Command:
 def blocks(page):
     """The fenced blocks of a page, also those that are part of a list."""
     text = page.read_text("utf-8")
-    fence = re.compile(r"^( *)```([\w{}-]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    fence = re.compile(r"^( *)```([\w{}-]*)(?: \w+)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for match in fence.finditer(text):
         indent, language, inner = match.groups()
         lines = [line.removeprefix(indent) for line in inner.splitlines(keepends=True)]
