@@ -74,10 +74,10 @@ warning. [`health.xid`](configuration.md#health-xid) changes the effect of a cod
 SOURCES = """\
 ## Sources
 
-What each reads, and how often; a poll happens each second (`health.poll`), up to five seconds apart where nothing is
-to be read before and nothing is wrong. What a kernel event or the kernel log names is read at once, and so is a file
-with a finding at each poll. What has never existed is looked for at each sixtieth poll. Where there are more than 64
-cards they take turns.
+What each reads, with a link to its documentation, and how often; a poll happens each second (`health.poll`), up to
+five seconds apart where nothing is to be read before and nothing is wrong. What a kernel event or the kernel log
+names is read at once, and so is a file with a finding at each poll. What has never existed is looked for at each
+sixtieth poll. Where there are more than 64 cards they take turns.
 """
 
 LATEST = """\
@@ -152,15 +152,15 @@ def _to_do(meaning: Meaning) -> str:
 
 
 def _sources(looks_at: Mapping[str, str]) -> str:
-    """Those that read the same as often in one line."""
+    """Those that read the same as often in one line; a name leads to the documentation of what is read."""
     sources = {source.name: source for source in health_sources()}
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name in sorted({of for of, _ in MEANINGS}):
         of = sources[name]
         pace = f" ({of.pace})" if of.pace not in {"", "none"} else ""
-        document = f" [Documentation]({of.document})." if "://" in of.document else ""
-        alike.setdefault((looks_at.get(name, UNKNOWN), pace, document), []).append(f"`{name}`")
-    return "".join(f"* {', '.join(names)}: {what}{pace}.{link}\n" for (what, pace, link), names in alike.items())
+        shown = f"[`{name}`]({of.document})" if "://" in of.document else f"`{name}`"
+        alike.setdefault((looks_at.get(name, UNKNOWN), pace), []).append(shown)
+    return "".join(f"* {', '.join(names)}: {what}{pace}.\n" for (what, pace), names in alike.items())
 
 
 def _xids() -> str:
