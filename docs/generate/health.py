@@ -28,7 +28,7 @@ EFFECTS = {"unhealthy": "**unhealthy**", "warn": "**warning**", "ignore": "**cou
 RESTART = "rebinding its driver, removing and re-adding it, a reboot"
 """The three kinds of evidence that a device was started again, as they are listed together."""
 
-RECOVERY = "a restart, its driver's message or answer that it needs no recovery, a reset that NVML detects"
+RECOVERY = re.compile(r"a restart, its driver's [a-z', ]+ that it needs no recovery, a reset that NVML detects")
 """What ends most Xids."""
 
 SHORT = 50
@@ -57,7 +57,7 @@ source that fails makes no device Unhealthy.
 
 **Ends.** Where nothing else is listed a finding ends after `health.recover_after` good polls, three by default; each
 answer of a vendor's monitor counts as one. "A restart": the driver is bound again, the device is removed and added
-again, or the node reboots. "Its recovery": a restart, its driver's message or answer that it needs no recovery, or a
+again, or the node reboots. "Its recovery": a restart, its driver's word that it needs no recovery, or a
 reset that NVML detects. Without **Do** a line asks for what the line above does. To reset an NVIDIA GPU:
 `nvidia-smi --gpu-reset -i ADDRESS`.
 
@@ -214,15 +214,10 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
     end = (
         verdicts.way_back(held, RECOVER_AFTER)
         .replace(" in a row", "")
-        .replace(RESTART, "a restart")
-        .replace(RESTART.replace(", a", " or a"), "a restart")
-        .replace(
-            "its driver's message that it needs no recovery, its driver's answer that",
-            "its driver's message or answer that",
-        )
-        .replace(RECOVERY, "its recovery")
         .replace(" s without another event", " s of quiet")
     )
+    end = end.replace(RESTART, "a restart").replace(RESTART.replace(", a", " or a"), "a restart")
+    end = RECOVERY.sub("its recovery", end)
     return meaning.action, f"{meaning.threshold}{after}{new}", end
 
 
