@@ -177,7 +177,7 @@ pub static ELSEWHERE: &[About] = &[
             .until(STARTED_OR_CLEARED),
             Meaning::unhealthy(
                 "nvlink-fatal",
-                "the same SXid is about a link that leads to this GPU, as NVML reports",
+                "a fatal SXid is about a link that leads to this GPU, as NVML reports",
                 "drain and reboot the node; if it comes again, ask NVIDIA with the SXid's number[ \
                  {value}]",
             )
