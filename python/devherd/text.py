@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devherd import _native
@@ -20,6 +21,16 @@ _NAME_LIMIT = 63
 def amount(number: int, noun: str) -> str:
     """`1 device`, `22 devices`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+MOST_LINES = 20
+"""Limit on the lines of one kind that are printed: nobody reads more."""
+
+
+def first_lines(lines: Sequence[str], kind: str) -> list[str]:
+    """The first lines, and how many more there are: `and 80 more warnings`."""
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"and {more} more {kind}"] if more > 0 else list(lines)
 
 
 def sharing_of(device: "spool_pb2.Device") -> str:
@@ -80,12 +91,19 @@ def version() -> str:
     return _native.__version__
 
 
+UNKNOWN = "unknown"
+
+
 def revision() -> str:
     """The source revision: `DEVHERD_REVISION` as set in images, otherwise that of this build, or `unknown`."""
-    return os.environ.get("DEVHERD_REVISION") or _native.__revision__ or "unknown"
+    return os.environ.get("DEVHERD_REVISION") or _native.__revision__ or UNKNOWN
+
+
+def version_text(number: str, known_revision: str) -> str:
+    """A version of devherd, with its revision if that is known."""
+    return f"devherd {number}" if known_revision in ("", UNKNOWN) else f"devherd {number} ({known_revision})"
 
 
 def version_line() -> str:
-    """The output of `devherd --version`, with the revision if known."""
-    known = revision()
-    return f"devherd {version()}" if known == "unknown" else f"devherd {version()} ({known})"
+    """The output of `devherd --version`."""
+    return version_text(version(), revision())

@@ -30,6 +30,32 @@ def test_every_error_of_a_config_has_its_line_and_key_path(tmp_path):
         assert line.startswith(f"devherd: bad configuration in {path}:{said}")
 
 
+def test_of_many_errors_or_warnings_the_first_are_told_and_their_number(tmp_path):
+    """Defect: 20 000 rules made 20 052 lines."""
+    path = tmp_path / "config.yaml"
+    devices = "simulated: [{name: example.com/gpu, count: 1}]\n"
+    path.write_text(devices + "resources:\n" + "".join(f"- match: {{id: x{n}}}\n" for n in range(30)))
+    idle = devherd("config", "check", path, "--strict", "--host-root", tmp_path)
+    path.write_text("resources:\n" + "".join(f"- match: {{idd: x{n}}}\n" for n in range(30)))
+    wrong = devherd("config", "check", path, "--host-root", tmp_path)
+
+    assert (idle.code, wrong.code) == (1, 2)
+    assert idle.stderr.splitlines()[19].startswith(f"devherd: warning: {path}:22:3: resources[19]: matches no device")
+    assert idle.stderr.splitlines()[20:] == ["devherd: warning: and 10 more warnings", "devherd: warnings: 30"]
+    assert len(wrong.stderr.splitlines()) == 21
+    assert wrong.stderr.splitlines()[20] == "devherd: and 10 more errors"
+
+
+@pytest.mark.parametrize(("glob", "meant"), [("H100", "*H100*"), ("h100", "*H100*"), ("'*h100*'", "*H100*")])
+def test_a_text_that_is_part_of_a_fact_is_told_with_its_stars(tmp_path, glob, meant):
+    """Defect: "matches no device", though there are eight of this model."""
+    assert devherd("sim", "node", tmp_path / "node", "--spec", "nvidia-8").code == 0
+    path = tmp_path / "config.yaml"
+    path.write_text(f"resources: [{{match: {{model: {glob}}}, name: example.com/h}}]\n")
+
+    assert f" — did you mean `{meant}`?\n" in devherd("config", "check", path, "--host-root", tmp_path / "node").stderr
+
+
 def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     """On this host, now."""
     path = tmp_path / "config.yaml"

@@ -56,6 +56,30 @@ def test_all_errors_of_a_file_are_found_at_once():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("health: {kernel_log: {rules: [{name: a, contains: ab, pattern: '('}]}}", ["contains", "pattern"]),
+        ("health: {kernel_log: {optional: [x, y]}}", ["optional[0]", "optional[1]"]),
+        ("health: {xid: {x: warn, y: warn}}", ["x", "y"]),
+    ],
+)
+def test_all_errors_of_one_place_are_found_at_once(text, places):
+    """Defect: of a short `contains` and a broken `pattern` only the first was told."""
+    assert [line.split(" — ")[1].split(": ")[0].rpartition(".")[2] for line in errors_of(text)] == places
+
+
+def test_a_number_with_a_point_is_a_glob_as_it_is_written():
+    """A version: `1.10` is not `1.1`."""
+    match = valid("c.yaml", "resources: [{match: {driver_version: 1.10}}]").resources[0].match
+    assert match.facts == {"driver_version": ["1.10"]}
+
+
+def test_invisible_characters_are_left_in_quotes_and_comments():
+    """There somebody may have wanted them."""
+    valid("c.yaml", "resources: [{match: {model: 'a\u00a0b'}}] # no\u00a0break\n")
+
+
 def test_the_first_of_several_errors_is_told_with_how_many_there_are():
     """`devherd run` says one line."""
     with pytest.raises(ConfigError, match=r"did you mean `scan`\? \(2 more: see `devherd config check`\)$"):

@@ -178,7 +178,7 @@ SILENT = "it counts as silent between two runs"
         ("interval: 1m, timeout: 5s, max_age: 61s", []),
         (
             "interval: 1m, max_age: 1m, on_silence: drop",
-            [f"max_age: `1m` is over before the next run: {SILENT} — give more than `1m`, or remove it"],
+            [f"max_age: `1m` is not longer than `interval`: {SILENT} — give more than `1m`, or remove it"],
         ),
     ],
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devherd.cli.options import plugin_of
 from devherd.cli.scan import look
 from devherd.errors import ExitCode
+from devherd.text import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Validate a configuration: print every error with its key path, or the resources that result on this host.
 
-    The file is checked without options and variables first, because these could hide an invalid value. Valid settings
-    without effect, in general or on this host, are warnings, printed last and counted; with --strict they are errors.
+    The file is checked by itself first: an option or a variable could hide a wrong value. Settings without effect, in
+    general or on this host, are warnings, printed last and counted; with --strict the exit code is then 1.
     """
     from devherd.config.errors import ConfigError
 
@@ -39,8 +40,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     try:
         config, overruled = _judged(arguments)
     except ConfigError as error:
-        for each in error.errors:
-            print(f"devherd: {each}", file=sys.stderr)
+        for line in first_lines([str(each) for each in error.errors], "errors"):
+            print(f"devherd: {line}", file=sys.stderr)
         return ExitCode.USAGE
     return _report(config, overruled, strict=arguments.strict)
 
@@ -76,8 +77,8 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
         print(f"devherd: {config.source}: {key}: overridden by {origin}", file=sys.stderr)
     doubts = [*warnings_of(config), *_of_files(config)]
     warnings = [placed(config, warning) for warning in doubts] + report.config_warnings
-    for warning in warnings:
-        print(f"devherd: warning: {warning}", file=sys.stderr)
+    for line in first_lines(warnings, "warnings"):
+        print(f"devherd: warning: {line}", file=sys.stderr)
     if warnings:
         print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE

@@ -13,6 +13,7 @@ from devherd.cli.instance import reaching_settings, require_running
 from devherd.config.resolved import read_resolved
 from devherd.errors import DevherdError, ExitCode, UnreachableError
 from devherd.settings import Settings
+from devherd.text import first_lines
 
 PATIENCE_SECONDS = 120.0
 """The instance gives up reading a configuration after 30 s, and another request may come before this one."""
@@ -56,5 +57,5 @@ def _ask(control_socket: Path) -> str:
 def _report(settings: Settings) -> None:
     config = read_resolved(settings.resolved_config_file)
     print(f"configuration reloaded from {config.source or 'options and environment'}")
-    for warning in config.warnings:
-        print(f"devherd: warning: {warning}", file=sys.stderr)
+    for line in first_lines(config.warnings, "warnings"):
+        print(f"devherd: warning: {line}", file=sys.stderr)

@@ -251,7 +251,7 @@ def _of_times(location: Location, external: External) -> Iterator[Problem]:
             (*location, "timeout"), "`timeout` has no effect without `interval`", "remove it, or add `interval`"
         )
     if external.max_age and external.interval and external.max_age <= external.interval:
-        what = f"`{duration(external.max_age)}` is over before the next run: it counts as silent between two runs"
+        what = f"`{duration(external.max_age)}` is not longer than `interval`: it counts as silent between two runs"
         yield Problem((*location, "max_age"), what, f"give more than `{duration(external.interval)}`, or remove it")
 
 
@@ -316,10 +316,9 @@ def _covers(first: Match, later: Match) -> bool:
     """Whether `first` matches every device that `later` matches; False if the text does not show it."""
     if first.exclude:
         return False
-    wanted = later.facts
-    return all(
-        fact in wanted and all(any(_is_within(glob, wider) for wider in globs) for glob in wanted[fact])
-        for fact, globs in first.facts.items()
+    wanted, wider = later.facts, first.facts
+    return wider.keys() <= wanted.keys() and all(
+        any(_is_within(glob, each) for each in globs) for fact, globs in wider.items() for glob in wanted[fact]
     )
 
 
@@ -344,7 +343,10 @@ def problems_of(error: ValidationError, root: type[BaseModel] = Config) -> Itera
         if detail["input"] is None and detail["type"] != "extra_forbidden":
             yield Problem(location, "there is no value", "give one, or remove the key")
         elif known is not None:
-            yield known(location, detail["input"], detail.get("ctx", {}) | {"root": root})
+            context = detail.get("ctx", {}) | {"root": root}
+            yield known(location, detail["input"], context)
+            for other in getattr(context.get("error"), "others", ()):
+                yield known(location, detail["input"], context | {"error": other})
         else:
             yield Problem(location, f"{echo(detail['input'])} is refused: {detail['msg']}", "correct it")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from devherd.config import yaml_file
 from devherd.config.chosen_file import file_of
 from devherd.config.errors import Positions, Problem, WrongValueError, config_error
-from devherd.config.values import absolute_path
+from devherd.config.values import absolute_path, kubelet_path
 from devherd.settings import COMMON_OPTIONS, Settings
 
+_OF_THE_KUBELET = ("kubelet_dir", "kubelet_root_dir")
 _OF_AN_INSTANCE = ("kubelet_dir", "kubelet_root_dir", "run_dir", "state_dir")
 """The options that commands need to reach an instance."""
 
@@ -58,7 +59,8 @@ def directories(options: Mapping[str, str | None], environ: Mapping[str, str], *
     for name in _OF_AN_INSTANCE:
         try:
             if name in values:
-                found[name] = Path(absolute_path(values[name]))
+                check = kubelet_path if name in _OF_THE_KUBELET else absolute_path
+                found[name] = Path(check(values[name]))
         except WrongValueError as error:
             problems.append(Problem((name,), error.what, error.cure))
     if problems:

@@ -38,6 +38,16 @@ class WrongValueError(ValueError):
         self.what = what
         self.cure = cure
         self.at = at
+        self.others: Sequence[WrongValueError] = ()
+        """What else is wrong with the value."""
+
+
+def refuse(errors: Iterable[WrongValueError]) -> None:
+    """Raise the errors, if there are any, as one."""
+    found = list(errors)
+    if found:
+        found[0].others = found[1:]
+        raise found[0]
 
 
 def key_path(location: Location) -> str:
@@ -88,6 +98,10 @@ class Positions:
             mark = (key if at_key else node).start_mark
         return f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
 
+    def scalars(self) -> Iterator[tuple[Location, yaml.ScalarNode, bool]]:
+        """Each key and each value that is no list or mapping: its location, its node, and whether it is a key."""
+        yield from _scalars((), self._root, {id(self._root)}) if self._root else ()
+
     def has(self, location: Location) -> bool:
         """Whether the file itself has this key."""
         node = self._root
@@ -111,6 +125,21 @@ def _child(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Nod
         if isinstance(key, yaml.ScalarNode) and key.value == str(part)
     )  # a merged key can occur twice: the last one counts
     return next(named, None)
+
+
+def _scalars(location: Location, node: yaml.Node, seen: set[int]) -> Iterator[tuple[Location, yaml.ScalarNode, bool]]:
+    if isinstance(node, yaml.ScalarNode):
+        yield location, node, False
+    parts: Iterable[tuple[int | str, yaml.Node]] = ()
+    if isinstance(node, yaml.SequenceNode):
+        parts = enumerate(node.value)
+    elif isinstance(node, yaml.MappingNode):
+        parts = [(str(key.value), value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+        yield from ((location, key, True) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+    for part, value in parts:
+        if id(value) not in seen:  # an alias may be used often, and within its own anchor
+            seen.add(id(value))
+            yield from _scalars((*location, part), value, seen)
 
 
 class ConfigError(UsageError):

@@ -112,9 +112,10 @@ def judge(
     The text must be valid without options and environment, which would hide its errors. `source` is its name in
     messages. Raises ConfigError.
     """
-    positions = valid(source, text, plugin_of=plugin_of).positions or Positions(None)
+    alone = valid(source, text, plugin_of=plugin_of)
+    positions = alone.positions or Positions(None)
     given = given_values(options, environ)
-    config = valid(source, text, given, plugin_of)
+    config = valid(source, text, given, plugin_of) if given else alone
     config._source = Path(source)  # noqa: SLF001 - as in `load`
     if config.web_config and config.web_config.exists():  # it may exist only on the node
         config._web = _web(config.web_config)  # noqa: SLF001 - as above
@@ -149,6 +150,9 @@ def valid(
         problems = conflicts(config)
     except ValidationError as error:
         problems = [*problems_of(error)]
+    if misread := list(yaml_file.misread(positions)):
+        places = {problem.location for problem in misread}
+        problems = [*misread, *(problem for problem in problems if problem.location not in places)]
     if problems:
         raise config_error(source, problems, positions, {name: origin for name, (_, origin) in given.items()})
     config._positions = positions  # noqa: SLF001 - as in `load`

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from devherd._native import check_kernel_log_rules
-from devherd.config.errors import Location, Positions, WrongValueError, duration, echo
+from devherd.config.errors import Location, Positions, WrongValueError, duration, echo, refuse
 from devherd.config.in_use import Ledger, PreStart
 from devherd.config.resolved import native_settings
 from devherd.config.types import (
@@ -18,6 +18,7 @@ from devherd.config.types import (
     Duration,
     Form,
     HostPath,
+    KubeletPath,
     Listen,
     MonitorSocket,
     Patterns,
@@ -129,6 +130,15 @@ _RuleName = Annotated[
 ]
 
 
+def _compiled(pattern: str) -> str:
+    try:
+        check_kernel_log_rules([("rule", "text", pattern)])
+    except ValueError as error:
+        why = str(error).rpartition("its pattern: ")[2]
+        raise WrongValueError(f"{echo(pattern)} is not a pattern: {why}", "give a regular expression") from None
+    return pattern
+
+
 class KernelLogRule(Section):
     """A rule of your own for the kernel log: a record that it matches raises `kernel-log`."""
 
@@ -136,19 +146,8 @@ class KernelLogRule(Section):
     """The rule's name, which must be unique."""
     contains: Annotated[str, spelt(".{4,}", "at least 4 characters long", "give more of the text of the record")]
     """Text that a record must contain before the pattern is tried."""
-    pattern: str
+    pattern: Annotated[str, AfterValidator(_compiled)]
     """A regular expression. It needs the group `bdf` or `uuid` if the driver's record does not name the device."""
-
-    @model_validator(mode="after")
-    def _compiles(self) -> "KernelLogRule":
-        try:
-            check_kernel_log_rules([(self.name, self.contains, self.pattern)])
-        except ValueError as error:
-            why = str(error).rpartition("its pattern: ")[2]
-            raise WrongValueError(
-                f"{echo(self.pattern)} is not a pattern: {why}", "give a regular expression", at=("pattern",)
-            ) from None
-        return self
 
 
 class KernelLogOptions(Section):
@@ -165,20 +164,21 @@ class KernelLogOptions(Section):
 
     @model_validator(mode="after")
     def _names(self) -> "KernelLogOptions":
+        refuse(self._wrong_names())
+        return self
+
+    def _wrong_names(self) -> Iterator[WrongValueError]:
         optional = sorted(rule.name for rule in SHIPPED if rule.optional)
         for place, name in enumerate(self.optional):
             if name not in optional:
-                raise WrongValueError(
-                    f"{echo(name)} is not a rule that can be switched on", meant(name, optional), at=("optional", place)
-                )
+                what = f"{echo(name)} is not a rule that can be switched on"
+                yield WrongValueError(what, meant(name, optional), at=("optional", place))
         taken = {rule.name for rule in SHIPPED}
         for place, rule in enumerate(self.rules):
             if rule.name in taken:
-                raise WrongValueError(
-                    f"another rule is called {echo(rule.name)}", "rename it", at=("rules", place, "name")
-                )
+                what = f"another rule is called {echo(rule.name)}"
+                yield WrongValueError(what, "rename it", at=("rules", place, "name"))
             taken.add(rule.name)
-        return self
 
 
 SHORTEST_INTERVAL_SECONDS = 10.0
@@ -281,11 +281,13 @@ class XidPolicy(Section):
 
     @model_validator(mode="after")
     def _are_codes(self) -> "XidPolicy":
-        for key in self.__pydantic_extra__ or {}:
-            if not (key.isascii() and key.isdigit()):
-                raise WrongValueError(
-                    f"{echo(key)} is neither `policy` nor the code of an Xid", "codes are numbers like `79`", at=(key,)
-                )
+        refuse(
+            WrongValueError(
+                f"{echo(key)} is neither `policy` nor the code of an Xid", "codes are numbers like `79`", at=(key,)
+            )
+            for key in self.__pydantic_extra__ or {}
+            if not (key.isascii() and key.isdigit())
+        )
         return self
 
     def decisions(self) -> Iterator[tuple[list[str], Action]]:
@@ -364,9 +366,8 @@ class ScanOptions(Section):
     """How often the host is scanned, and the time limit of a probe."""
 
     period: Duration | None = None
-    """Time between two scans of the host without events. By default 30 s where the kernel reports what happens to
-    devices and all of them are well, 5 s otherwise. With a port of an Intel FPGA, whose programming no event reports,
-    never more than 5 s.
+    """Time between two scans of the host without events. Default: 30 s if kernel events arrive and all devices are
+    Healthy, else 5 s. Never more than 5 s with a port of an Intel FPGA: no event reports that it was programmed.
     """
     events: Switch = True
     """Whether events of the kernel and changes in /dev start a scan at once; otherwise scans are periodic only."""
@@ -484,9 +485,9 @@ class Config(Section):
 
     host_root: AbsolutePath = DEFAULTS.host_root
     """The directory of the host's `sys/`, `proc/` and `dev/`: for example `/host` in a container."""
-    kubelet_dir: AbsolutePath = DEFAULTS.kubelet_dir
+    kubelet_dir: KubeletPath = DEFAULTS.kubelet_dir
     """The kubelet's directory, with `device-plugins/` in it: the same whatever the kubelet's `--root-dir`."""
-    kubelet_root_dir: AbsolutePath | None = DEFAULTS.kubelet_root_dir
+    kubelet_root_dir: KubeletPath | None = DEFAULTS.kubelet_root_dir
     """The kubelet's `--root-dir`, with `pod-resources/`, `plugins_registry/` and `pods/` in it. Default: `kubelet_dir`.
     """
     registration: RegistrationWay = DEFAULTS.registration

@@ -208,7 +208,10 @@ def fits(selector: sections.Selector, facts: Mapping[str, str]) -> bool:
 
 def fits_any(word: str, globs: Iterable[str]) -> bool:
     """Whether a word fits one of these globs; case-sensitive."""
-    return any(fnmatchcase(word, glob) for glob in globs)
+    return any(word == glob if _WILD.isdisjoint(glob) else fnmatchcase(word, glob) for glob in globs)
+
+
+_WILD = frozenset("*?[")
 
 
 def facts_of(entry: "Entry") -> dict[str, str]:

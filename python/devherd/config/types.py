@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from devherd.config.errors import WrongValueError, duration, echo
-from devherd.config.values import LONGEST_SECONDS, absolute_path, parse_duration, usable_path
-from devherd.config.yaml_file import WrittenInt
+from devherd.config.values import LONGEST_SECONDS, absolute_path, kubelet_path, parse_duration, usable_path
+from devherd.config.yaml_file import WrittenFloat, WrittenInt
 from devherd.settings import UNIX
 from devherd.text import resource_name_refusal
 from devherd.waits import USUAL_WAITS
@@ -231,7 +231,7 @@ def _hexadecimal(value: Any) -> Any:
 
 def _patterns(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(pattern, str | int | bool) for pattern in values):
+    if not values or not all(isinstance(pattern, str | int | bool | WrittenFloat) for pattern in values):
         raise WrongValueError(
             f"{echo(values[0] if values else value)} is not a glob", "give a glob like `*H200*`, or a list of globs"
         )
@@ -239,7 +239,7 @@ def _patterns(value: Any) -> list[str]:
 
 
 def _as_written(value: Any) -> str:
-    return value.text if isinstance(value, WrittenInt) else str(value)
+    return value.text if isinstance(value, WrittenInt | WrittenFloat) else str(value)
 
 
 def spelt(pattern: str, what: str, cure: str) -> AfterValidator:
@@ -279,14 +279,14 @@ ProbeTimeout = Annotated[
 ]
 Patterns = Annotated[
     list[str],
-    BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool]),
+    BeforeValidator(_patterns, json_schema_input_type=str | float | bool | list[str | float | bool]),
     Form("glob, or list of globs"),
 ]
 PatternsOrAny = Annotated[
     list[str],
     BeforeValidator(
         lambda value: value if value == [] else _patterns(value),
-        json_schema_input_type=str | int | bool | list[str | int | bool],
+        json_schema_input_type=str | float | bool | list[str | float | bool],
     ),
     Form("glob, or list of globs"),
 ]
@@ -294,6 +294,7 @@ ResourceName = Annotated[str, AfterValidator(_valid_resource_name), Form("resour
 Listen = Annotated[str, AfterValidator(_valid_listen), Form("ADDRESS:PORT")]
 UsablePath = Annotated[Path, BeforeValidator(usable_path, json_schema_input_type=str)]
 AbsolutePath = Annotated[Path, BeforeValidator(absolute_path, json_schema_input_type=str), Form("absolute path")]
+KubeletPath = Annotated[Path, BeforeValidator(kubelet_path, json_schema_input_type=str), Form("absolute path")]
 HostPath = Annotated[AbsolutePath, AfterValidator(_host_path), Form("absolute path on the host")]
 HostPathText = Annotated[
     str,

@@ -32,6 +32,18 @@ def usable_path(path: Any) -> Any:
     return path
 
 
+_OF_THE_KUBELET = ("device-plugins", "pod-resources", "plugins_registry")
+
+
+def kubelet_path(path: Any) -> Any:
+    """The path, if it is absolute and not one of the kubelet's own directories within it. Raises WrongValueError."""
+    checked = Path(absolute_path(path))
+    if checked.name in _OF_THE_KUBELET:
+        what = f"{echo(path)} is a directory within the one that is meant"
+        raise WrongValueError(what, f"give `{checked.parent}`: devherd adds `{checked.name}` itself")
+    return path
+
+
 def absolute_path(path: Any) -> Any:
     """The path, if it is absolute: `run`, `~/run` and `${HOME}/run` would depend on the current directory.
 

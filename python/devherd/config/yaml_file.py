@@ -1,8 +1,10 @@
 """Reads YAML: drops no key silently, does not block on a file, and reports errors in plain words."""
 
 import os
+import re
 import stat
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,12 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 class WrittenInt(int):
     """A number, and the digits it was written with."""
+
+    text: str
+
+
+class WrittenFloat(float):
+    """A number with a point, and the digits it was written with."""
 
     text: str
 
@@ -57,13 +65,31 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
                 "the value is not a number", "correct it, or put it in quotes", node.start_mark
             ) from error
 
-    def construct_written_int(self, node: yaml.ScalarNode) -> WrittenInt:
+    def construct_written_int(self, node: yaml.ScalarNode) -> WrittenInt | str:
+        if _is_of_base_60(node):
+            return str(node.value)
         number = WrittenInt(self.construct_yaml_int(node))
         number.text = str(node.value)
         return number
 
+    def construct_written_float(self, node: yaml.ScalarNode) -> WrittenFloat | str:
+        if _is_of_base_60(node):
+            return str(node.value)
+        number = WrittenFloat(self.construct_yaml_float(node))
+        number.text = str(node.value)
+        return number
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
+
+INT, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+
+
+def _is_of_base_60(node: yaml.ScalarNode) -> bool:
+    """Whether it is a number in base 60 to YAML 1.1, and a text to YAML 1.2: 05:00.0 was meant as it is written."""
+    return node.tag in (INT, FLOAT) and ":" in node.value
+
+
+_Loader.add_constructor(INT, _Loader.construct_written_int)
+_Loader.add_constructor(FLOAT, _Loader.construct_written_float)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # no key has a date
 
 
@@ -83,7 +109,15 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
 def parse_all(text: str) -> list[Any]:
     """The content of each document of a text. Raises YAMLError if the text is invalid."""
     _check_depth(text)
-    return list(yaml.load_all(text, _Loader))
+    loader, contents = _Loader(text), []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            _check_aliases(node)
+            contents.append(loader.construct_document(node))
+    finally:
+        loader.dispose()
+    return contents
 
 
 def _check_depth(text: str) -> None:
@@ -100,11 +134,13 @@ def _check_aliases(root: yaml.Node) -> None:
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
-        """The number of values in a node, counting each use of an alias; an alias inside its own anchor counts as 0."""
+        """The number of values in a node, counting each use of an alias."""
         if id(node) not in sizes:
             sizes[id(node)] = 0
             parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
             sizes[id(node)] = 1 + (sum(map(size, parts)) if isinstance(node, yaml.CollectionNode) else 0)
+        if not sizes[id(node)]:
+            raise RefusedYamlError("an alias stands within its own anchor", "write the value out", node.start_mark)
         return sizes[id(node)]
 
     if size(root) > len(sizes) + MAX_REPEATED:
@@ -138,11 +174,25 @@ def read_text(path: Path, cure: str = f"{CURE} with --config") -> str:
 _TEMPLATES = ("{{", "{%")
 _NEIGHBOURS = ("the line is not indented like its neighbours", "indent it as they are")
 _NOT_TEXT = ("a key is not a text", "put it in quotes")
+_DIRECTIVE = ("a line that begins with `%` is an instruction to YAML", "remove it: devherd reads YAML 1.1")
+_ESCAPE = ("in double quotes `\\` begins an escape, and this is none", "write `\\\\`, or use single quotes")
+_BLOCK = ("after `|` or `>` the text begins on the next line", "move it there, or put the value in quotes")
+_TAG = ("a value cannot have a tag", "remove what begins with `!`, or put the value in quotes")
 _WORDS = {
     "but found another document": ("a second document begins here", "keep one of them, without `---`"),
+    "did not find expected <document start>": (
+        "something stands after the end of the value above",
+        "indent it, or remove the brackets or `...` before it",
+    ),
+    "found unexpected document indicator": ("`---` or `...` stands within quotes", "close the quotes before it"),
     "mapping values are not allowed in this context": (
         "a `:` is where no key can be",
         "indent the line like its neighbours, or put a value that contains `: ` in quotes",
+    ),
+    "mapping keys are not allowed in this context": ("a `?` is where no key can be", "put the value in quotes"),
+    "block sequence entries are not allowed in this context": (
+        "a list begins behind a key",
+        "begin each item with `- ` on a line of its own, or put a value that begins with `- ` in quotes",
     ),
     "did not find expected key": _NEIGHBOURS,
     "did not find expected '-' indicator": _NEIGHBOURS,
@@ -152,6 +202,35 @@ _WORDS = {
         "give the value, or add the `]` or `}`",
     ),
     "found unhashable key": _NOT_TEXT,
+    "found undefined alias": (
+        "`*` begins the name of an anchor, and no anchor has this name",
+        "put the value in quotes",
+    ),
+    "found unconstructable recursive node": ("an alias is part of its own anchor", "write the value out"),
+    "did not find expected alphabetic or numeric character": (
+        "`*` and `&` at the beginning of a value have a meaning in YAML",
+        "put the value in quotes, like `'*H100*'`",
+    ),
+    "found incompatible YAML document": _DIRECTIVE,
+    "found unknown directive name": _DIRECTIVE,
+    "could not find expected directive name": _DIRECTIVE,
+    "found duplicate %YAML directive": _DIRECTIVE,
+    "did not find expected digit or '.' character": _DIRECTIVE,
+    "found unknown escape character": _ESCAPE,
+    "did not find expected hexdecimal number": _ESCAPE,
+    "found invalid Unicode character escape code": _ESCAPE,
+    "did not find expected comment or line break": _BLOCK,
+    "found an indentation indicator equal to 0": _BLOCK,
+    "found a tab character where an indentation space is expected": (
+        "the line is indented with a tab",
+        "indent with spaces",
+    ),
+    "found a tab character that violates indentation": ("the line is indented with a tab", "indent with spaces"),
+    "found unexpected ':'": ("a `:` stands within brackets", "put the value in quotes"),
+    "found undefined tag handle": _TAG,
+    "did not find expected tag URI": _TAG,
+    "did not find the expected '>'": _TAG,
+    "did not find expected whitespace or line break": _TAG,
 }
 """Problem and cure by libyaml's message."""
 _NOT_CLOSED = {
@@ -160,6 +239,8 @@ _NOT_CLOSED = {
     "found unexpected end of stream": ("a quote is not closed", "close it"),
 }
 """Problem and cure for errors noticed at the end of the file; libyaml's context mark is where they begin."""
+_ASSIGNMENT = re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2}|[\w.\"'-]+\s*=(?!=).*)\s*")
+"""A line of TOML, or of an INI file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +260,60 @@ def fault_of(error: yaml.YAMLError, text: str) -> YamlFault:
     mark = getattr(error, "context_mark" if problem in _NOT_CLOSED else "problem_mark", None)
     line, column = (mark.line, mark.column) if mark else (0, 0)
     position = f"{line + 1}:{column + 1}"
-    written = "".join(text.splitlines()[line : line + 1])
+    lines = text.split("\n")
+    written = "".join(lines[line : line + 1])
     if any(sign in written for sign in _TEMPLATES):
         return YamlFault(
             position, "the line is of a template that was not rendered", "render it first: `helm template`"
         )
+    if toml := _toml_in(text):
+        return toml
+    for number in (line, line - 1):  # a key with such a character before its `:` goes on in the next line
+        if number >= 0 and (hidden := _hidden_in("".join(lines[number : number + 1]))):
+            at, what, cure = hidden
+            return YamlFault(f"{number + 1}:{at + 1}", what, cure)
     if "\t" in (written[: column + 1] if "\t" in written[column : column + 1] else _indentation(written)):
         return YamlFault(position, "the line is indented with a tab", "indent with spaces")
     return YamlFault(position, *_words(error, problem, written, column))
+
+
+def _toml_in(text: str) -> YamlFault | None:
+    """The fault of a text that is TOML or an INI file; None if its first line is of neither."""
+    for number, line in enumerate(text.split("\n")):
+        if line.strip() and not line.lstrip().startswith(("#", ";")):
+            if not _ASSIGNMENT.fullmatch(line):
+                return None
+            column = len(_indentation(line)) + 1
+            return YamlFault(
+                f"{number + 1}:{column}", "this is TOML or an INI file, not YAML", "begin with `devherd config sample`"
+            )
+    return None
+
+
+def _hidden_in(line: str) -> tuple[int, str, str] | None:
+    """The first invisible character before a comment: its column, the problem and the cure; None without one."""
+    for column, character in enumerate(line.partition(" #")[0]):
+        if not character.isprintable() and character not in "\t\r":
+            name = unicodedata.name(character, "control character").lower()
+            article = "an" if name[0] in "aeiou" else "a"
+            what = f"{article} {name} (U+{ord(character):04X}), which cannot be seen, stands here"
+            return column, what, "write a space" if character.isspace() else "remove it"
+    return None
+
+
+def misread(positions: Positions) -> Iterator[Problem]:
+    """A problem for each key and value that YAML does not read as people do."""
+    for location, node, is_key in positions.scalars():
+        is_plain = not node.style
+        if not (is_plain or is_key):
+            continue
+        place = (*location, str(node.value)) if is_key else location
+        if hidden := _hidden_in(str(node.value)):
+            _, what, cure = hidden
+            yield Problem(place, what, cure, at_key=is_key)
+        elif is_plain and _is_of_base_60(node):
+            what = f"`{node.value}` without quotes is a number in base 60 to YAML 1.1"
+            yield Problem(place, what, f"put `{node.value}` in quotes", at_key=is_key)
 
 
 def _words(error: yaml.YAMLError, problem: str, line: str, column: int) -> tuple[str, str]:
@@ -196,10 +323,13 @@ def _words(error: yaml.YAMLError, problem: str, line: str, column: int) -> tuple
     if problem == "found character that cannot start any token":
         return f"a value cannot begin with `{line[column]}`", "put it in quotes"
     if problem.startswith("could not determine a constructor for the tag"):
-        return "a value cannot have a tag", "remove what begins with `!`, or put the value in quotes"
+        return _TAG
+    if problem.startswith("expected a mapping or list of mappings for merging"):
+        return "`<<` takes a mapping, or a list of mappings", "give it an alias of one, like `*name`"
     if problem == "did not find expected key" and line[:column].strip():
         return "the value has ended before this", "put the whole value in quotes, and double each quote in it"
-    return (_WORDS | _NOT_CLOSED).get(problem, (problem, "correct it there, or put the value in quotes"))
+    known = next((told for begin, told in (_WORDS | _NOT_CLOSED).items() if problem.startswith(begin)), None)
+    return known or (problem, "correct it there, or put the value in quotes")
 
 
 def _indentation(line: str) -> str:
@@ -250,6 +380,10 @@ def parsed(
     if content is None:
         content = {}
     if not isinstance(content, dict):
+        if toml := _toml_in(text) if isinstance(content, str) else None:
+            raise ConfigError([UsageError(f"bad {subject} in {source}:{toml.position}", toml.what, toml.cure)])
+        if hidden := list(misread(Positions(root))):
+            raise config_error(source, hidden, Positions(root), subject=subject)
         problem = Problem((), "the file is not a mapping of keys", f"write it like `{example}`")
         raise config_error(source, [problem], subject=subject)
     return {str(key): value for key, value in content.items()}, Positions(root)

@@ -3,7 +3,9 @@
 `config/checks.py` finds settings without effect on any node.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from devherd.config.resolved import NVML_FACTS, ResolvedConfig, facts_of, selects
 from devherd.config.sections import External, HealthRule, Match, ResourceRule
@@ -12,6 +14,7 @@ from devherd.offers.rules import Offer, Offers
 from devherd.proto import spool_pb2
 from devherd.text import amount
 
+_WILD = frozenset("*?[")
 GENERIC = "generic"
 SIMULATED = "simulated"
 
@@ -21,13 +24,14 @@ _CAPABILITIES = "/proc/driver/nvidia/capabilities"
 
 def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: Offers) -> list[str]:
     """The warnings, a line each: place, mistake — cure. Without devices, only warnings about offers."""
+    covered = {place for warning in config.warnings for place in _PLACE.findall(f" {warning}")}
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
-    matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
+    matches = [(part.place, part.match) for part in parts if not _is_in_order(part, covered)]
     has_matches = bool(config.resources or matches)
     facts = [facts_of(entry) for entry in entries if not entry.left_out] if has_matches else []
     left_out = [(facts_of(entry), entry.left_out) for entry in entries if entry.left_out] if has_matches else []
     return [
-        *(_idle_rules(config, facts, left_out, offers) if facts or left_out else ()),
+        *(_idle_rules(config, facts, left_out, offers, covered) if facts or left_out else ()),
         *(_without_devices(matches, facts) if facts else ()),
         *_simulated_beside_real(offers.offers),
         *_given_twice(offers.offers),
@@ -36,15 +40,19 @@ def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: 
 
 
 def _idle_rules(
-    config: ResolvedConfig, facts: Collection[Facts], left_out: Collection[tuple[Facts, str]], offers: Offers
+    config: ResolvedConfig,
+    facts: Collection[Facts],
+    left_out: Collection[tuple[Facts, str]],
+    offers: Offers,
+    covered: Collection[str],
 ) -> Iterator[str]:
     """Warn about resource rules that apply to no device: they match none, or earlier rules match the same.
 
-    `left_out`: the facts of devices that no rule can offer, each with the reason.
+    `left_out`: the facts of devices that no rule can offer, each with the reason. `covered`: as in `_is_in_order`.
     """
     met = set(offers.rules.values())
     for number, rule in enumerate(config.resources):
-        if f"resources[{number}]" in met or _is_in_order(rule, config.warnings):
+        if f"resources[{number}]" in met or _is_in_order(rule, covered):
             continue
         if any(selects(rule.match, each) for each in facts):
             if _keeps_the_rest(rule):
@@ -72,19 +80,40 @@ def _keeps_the_rest(rule: ResourceRule) -> bool:
     return not rule.advertise and rule.match.facts.keys() <= {"vendor"} and not rule.match.exclude
 
 
-def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
-    """True if the part needs no warning: it is optional, or another warning already covers it."""
-    key = part.place.rpartition(" ")[2]
-    return part.optional or any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
+_PLACE = re.compile(r" ((?:resources|health\.rules|health\.external)\[\d+\])[:.]")
+
+
+def _is_in_order(part: ResourceRule | HealthRule | External, covered: Collection[str]) -> bool:
+    """True if the part needs no warning: it is optional, or its key is among those that other warnings cover."""
+    return part.optional or part.place.rpartition(" ")[2] in covered
 
 
 def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
     for place, match in matches:
         if not any(selects(match, each) for each in facts) and not _waits(match, facts):
-            yield (
-                f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — compare it with"
-                " the facts that `devherd scan --explain` shows, or add `optional: true`"
-            )
+            compare = "compare it with the facts that `devherd scan --explain` shows, or add `optional: true`"
+            cure = f"did you mean `{meant}`?" if (meant := _meant(match, facts)) else compare
+            yield f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — {cure}"
+
+
+def _meant(match: Match, facts: Collection[Facts]) -> str:
+    """The glob with which the match would have a device, where a text is part of a fact; empty without one."""
+    for fact, globs in match.facts.items():
+        for glob in globs:
+            part = glob.strip("*")
+            if not part or _WILD & set(part):
+                continue
+            for value in (each[fact] for each in facts if fact in each):
+                at = value.lower().find(part.lower())
+                written = value[at : at + len(part)]
+                wider = value if len(part) == len(value) else f"*{written}*"
+                if at >= 0 and wider != glob and any(selects(_with(match, fact, wider), each) for each in facts):
+                    return wider
+    return ""
+
+
+def _with(match: Match, fact: str, glob: str) -> Match:
+    return replace(match, facts={**match.facts, fact: [glob]})
 
 
 def _waits(match: Match, facts: Iterable[Facts]) -> bool:

@@ -18,6 +18,7 @@ from devherd.log import Once
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool import Identity, identity_of
 from devherd.supervisor.lock import refusing_unusable
+from devherd.text import first_lines
 
 log = logging.getLogger(__name__)
 
@@ -222,8 +223,8 @@ def _reload(load: Load, settings: Settings, complain_to: int) -> int:
         return error.exit_code if isinstance(error, DevherdError) else 1
     for option in changed_fixed_options(settings, config.settings()):
         log.warning("%s has changed in the configuration: restart devherd to apply this; the rest is in force", option)
-    for warning in config.warnings:
-        log.warning("%s", warning)
+    for line in first_lines(config.warnings, "warnings"):
+        log.warning("%s", line)
     return 0
 
 
