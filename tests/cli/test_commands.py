@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import textwrap
 import pytest
 from command_line import COMMAND, devherd
 
-from devherd.cli.commands import COMMANDS
+from devherd.cli.commands import COMMANDS, parser_of
 from devherd.cli.options import COMMON_OPTIONS
 from devherd.text import version
 
@@ -39,18 +40,49 @@ def test_help_of_a_command_is_what_its_own_option_says(words):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
-def test_help_lists_every_command_with_what_it_does(words):
-    """The first thing that a user types."""
+def test_help_is_one_screen_of_the_commands_that_people_use(words):
+    """Defect: 34 lines, five of them wider than 80 columns. 24 lines are a terminal's, one of them is the prompt's."""
+    outcome = devherd(*words)
+    lines = outcome.stdout.splitlines()
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    named = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert named[:2] == ["scan", "status"]
+    assert {*named} <= {name.split()[0] for name in COMMANDS}
+    assert "devherd help --all" in lines[-1]
+
+
+@pytest.mark.parametrize("words", [["--help", "--all"], ["help", "--all"]])
+def test_the_whole_help_lists_every_command_with_what_it_does(words):
+    """Those that hardly anybody needs, too."""
     outcome = devherd(*words)
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert {
-        name for name, command in COMMANDS.items() if f"  {name:<15} {command.summary}\n" not in outcome.stdout
-    } == {
-        "deploy-files",
-        "sim monitor",
-    }
-    assert "\nexample:\n" in outcome.stdout
+    assert re.findall(r"^  (\S+(?: \S+)?) {2,}", outcome.stdout, re.MULTILINE) == list(COMMANDS)
+    assert all(f" {command.summary}\n" in outcome.stdout for command in COMMANDS.values())
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+
+
+def test_no_help_is_wider_than_80_columns(monkeypatch):
+    """Of commands and of their actions: a terminal breaks longer lines anywhere."""
+    monkeypatch.setenv("COLUMNS", "80")
+    parsers = [parser_of(name) for name in COMMANDS]
+    for parser in parsers:
+        actions = parser._subparsers._group_actions if parser._subparsers else []
+        parsers += [inner for action in actions for inner in action.choices.values()]
+    wide = [line for parser in parsers for line in parser.format_help().splitlines() if len(line) > 80]
+
+    assert len(parsers) > len(COMMANDS)
+    assert wide == []
+
+
+def test_the_nearest_command_is_told_first_and_no_list_of_all():
+    """Defect: 25 names stood before it."""
+    assert devherd("stats").error_line == (
+        "devherd: unknown command `stats` — did you mean `devherd status`? — `devherd help --all` lists every command"
+    )
 
 
 @pytest.mark.parametrize("word", ["--version", "-V", "version"])
@@ -100,6 +132,8 @@ def test_version_is_one_line(word):
         (["scan", "--listen", "here"], "bad value of --listen — `here` is not an ADDRESS:PORT"),
         (["scan", "--log-level", "loud"], "--log-level"),
         (["scan", "--host-root", "/nowhere"], "cannot scan /nowhere"),
+        (["status", "--kubelet-dir", "/k/device-plugins"], "give `/k`: devherd adds `device-plugins` itself"),
+        (["run", "--kubelet-dir", "/k/device-plugins"], "give `/k`: devherd adds `device-plugins` itself"),
         (["config", "check", "--host-root", "/etc/passwd"], "cannot scan /etc/passwd"),
     ],
 )

@@ -9,7 +9,7 @@ import argparse
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,11 +30,10 @@ class Command:
     """The common options that have an effect; its help shows only these."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Help texts that replace the usual ones, by option."""
-    is_listed: bool = True
-    """Whether `devherd --help` and completion offer it; a command that few people need is only in the manual."""
 
 
 OF_A_HOST = ("--config", "--host-root")
+OF_A_SCAN = ("--config", "--host-root", "--run-dir")
 OF_A_SWITCH = ("--config", "--host-root", "--run-dir", "--kubelet-dir", "--kubelet-root-dir")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
 OF_CORDONS = ("--config", "--run-dir", "--state-dir")
@@ -60,77 +59,77 @@ COMMANDS = {
         "devherd.cli.scan",
         "scan the host once and print its devices",
         "devherd scan --output json --fail-on-problem",
-        OF_A_HOST,
+        OF_A_SCAN,
     ),
     "compare": Command(
         "devherd.cli.compare",
-        "compare the devices of the present plugins with those that devherd would offer",
+        "compare what pods get from present plugins and devherd",
         "devherd compare --config config.yaml",
         OF_A_SWITCH,
     ),
     "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch", OF_AN_INSTANCE),
     "explain": Command(
         "devherd.cli.explain",
-        "say what is known of a device, a resource or a pod; without a word, all that is not well",
+        "say all that is known of a device, a resource or a pod",
         "devherd explain 0000:3b:00.0",
         OF_AN_INSTANCE,
     ),
     "events": Command(
         "devherd.cli.events",
-        "show past events: verdicts, registrations, allocations, reloads",
+        "show past events: verdicts, registrations, allocations",
         "devherd events --follow --kind verdict --resource nvidia.com/gpu",
         OF_A_RUN_DIRECTORY,
     ),
     "doctor": Command(
         "devherd.cli.doctor",
-        "check everything that devherd needs of this host, with cures",
+        "check all that devherd needs of this host, with cures",
         "devherd doctor --bundle devherd-support.tar.gz",
         OF_THE_DOCTOR,
     ),
     "cordon": Command(
         "devherd.cli.cordon:cordon",
         "keep a device from new pods",
-        "devherd cordon nvidia.com/gpu GPU-8a1c… --reason 'ticket 4711: runs hot'",
+        "devherd cordon 0000:3b:00.0 --reason 'ticket 4711: runs hot'",
         OF_CORDONS,
     ),
     "uncordon": Command(
         "devherd.cli.cordon:uncordon",
         "give a cordoned device back to the kubelet",
-        "devherd uncordon nvidia.com/gpu GPU-8a1c…",
+        "devherd uncordon 0000:3b:00.0",
         OF_CORDONS,
     ),
     "forget": Command(
         "devherd.cli.cordon:forget",
         "forget a lost device",
-        "devherd forget GPU-8a1c…",
+        "devherd forget 0000:3b:00.0",
         OF_CORDONS,
     ),
     "clear": Command(
         "devherd.cli.cordon:clear",
-        "clear a finding that does not end by itself",
-        "devherd clear nvidia.com/gpu GPU-8a1c… xid",
+        "end a finding that does not end by itself",
+        "devherd clear 0000:3b:00.0 xid",
         OF_A_RUN_DIRECTORY,
     ),
     "labels": Command(
         "devherd.cli.labels",
-        "print the node labels that devherd would write; with --remove, remove them from nodes",
+        "print this node's labels; --remove takes them from nodes",
         "devherd labels --output json",
         OF_A_HOST,
     ),
     "config check": Command(
         "devherd.cli.config:check",
-        "validate a configuration and print the resources that result",
+        "validate a configuration, print the resources it makes",
         "devherd config check /etc/devherd/config.yaml",
         OF_A_HOST,
     ),
     "config show": Command(
         "devherd.cli.config:show",
-        "print the effective configuration with the origin of each value",
+        "print the configuration in force, each value's origin",
         "devherd config show --config /etc/devherd/config.yaml",
     ),
     "config sample": Command(
         "devherd.cli.config:sample",
-        "print a configuration file to start from, its keys as comments",
+        "print a configuration file to start from",
         "devherd config sample > /etc/devherd/config.yaml",
         (),
     ),
@@ -142,7 +141,7 @@ COMMANDS = {
     ),
     "config import": Command(
         "devherd.cli.import_config",
-        "convert another device plugin's configuration to devherd's",
+        "convert another device plugin's configuration",
         "devherd config import nvidia-config.yaml > /etc/devherd/config.yaml",
         (),
     ),
@@ -154,10 +153,9 @@ COMMANDS = {
     ),
     "deploy-files": Command(
         "devherd.cli.deploy_files",
-        "write the Kubernetes manifests, the Helm chart, the systemd unit and the alert rules",
+        "write manifests, Helm chart, systemd unit, alert rules",
         "devherd deploy-files /usr/local/share/devherd",
         (),
-        is_listed=False,
     ),
     "reload": Command(
         "devherd.cli.reload",
@@ -188,7 +186,6 @@ COMMANDS = {
         "run a server in place of a vendor's GPU monitor",
         "devherd sim monitor /tmp/host amd-exporter",
         (),
-        is_listed=False,
     ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
@@ -207,14 +204,28 @@ COMMANDS = {
 }
 
 
-GROUPS = ("config", "sim")
-"""The first words of commands of two words."""
+GROUPS = {
+    "config": "check, show, sample, schema, import: the configuration",
+    "sim": "node, fault, kubelet: a simulated node, and a kubelet's part of it",
+}
+"""The first words of commands of two words, and what `devherd --help` says of each."""
+_OVERVIEW = {
+    "see what is here": ("scan", "status", "explain", "events", "doctor"),
+    "serve it": ("run", "reload", "config", "compare"),
+    "decide about one device": ("cordon", "uncordon", "clear", "forget"),
+    "try without hardware": ("demo", "sim"),
+}
+"""What `devherd --help` lists: one screen of 80 columns and 24 lines. `devherd help --all` lists every command."""
 
 
 def parsed(words: Sequence[str]) -> Callable[[], int]:
     """The command that the words name; it returns its exit code. Raises UsageError if they name none."""
     if not words:
-        raise UsageError("no command given", f"the commands are {_listed()}", "see `devherd --help`")
+        raise UsageError(
+            "no command given", "devherd alone does nothing", "begin with `devherd scan`, or `devherd --help`"
+        )
+    if words[0] in {"-h", "--help", "help"} and "--all" in words[1:]:
+        return partial(_print, _whole_overview())
     if words[0] == "help" and len(words) > 1:
         words = [*words[1:], "--help"]
     if words[0] in {"-h", "--help", "help"}:
@@ -225,8 +236,8 @@ def parsed(words: Sequence[str]) -> Callable[[], int]:
         return partial(_print, f"{version_line()}\n")
     name, rest = _command_in(words)
     if name in GROUPS:
-        return partial(_print, _overview(f"{name} "))
-    return partial(_implementation(name).run, parser_of(name).parse_args(rest))
+        return partial(_print, _overview_of_group(name))
+    return partial(_implementation(name).run, parser_of(name).parse(rest))
 
 
 def _print(text: str) -> int:
@@ -285,28 +296,36 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         first = " ".join(words[:2])
         if first in COMMANDS:
             return first, words[2:]
-    close = difflib.get_close_matches(first, COMMANDS, n=1)
-    suggestion = f"did you mean `devherd {close[0]}`?" if close else "see `devherd --help`"
-    raise UsageError(f"unknown command `{first}`", f"the commands are {_listed()}", suggestion)
+    close = difflib.get_close_matches(first, [*COMMANDS, *GROUPS], n=1)
+    why = f"did you mean `devherd {close[0]}`?" if close else "`devherd` has no such command"
+    raise UsageError(f"unknown command `{first}`", why, "`devherd help --all` lists every command")
 
 
-def _listed() -> str:
-    return ", ".join(name for name, command in COMMANDS.items() if command.is_listed)
+_USAGE = "usage: devherd COMMAND [OPTIONS]"
 
 
-def _overview(prefix: str = "") -> str:
-    lines = "\n".join(
-        f"  {name:<15} {command.summary}"
-        for name, command in COMMANDS.items()
-        if command.is_listed and name.startswith(prefix)
+def _overview() -> str:
+    summaries = {name: command.summary for name, command in COMMANDS.items()} | GROUPS
+    lines = [_USAGE, ""]
+    for heading, names in _OVERVIEW.items():
+        lines += [f"{heading}:", *(f"  {name:<9} {summaries[name]}" for name in names)]
+    lines += ["", "the options of one: devherd help COMMAND; every command: devherd help --all", ""]
+    return "\n".join(lines)
+
+
+def _whole_overview() -> str:
+    """Every command, those that few people need, too."""
+    return (
+        f"{_USAGE}\n       devherd help COMMAND\n       devherd --version\n\n"
+        f"One supervisor for every FPGA, GPU and other device on a Kubernetes node.\n\n{_lines(COMMANDS)}"
     )
-    usage = f"usage: devherd {prefix}COMMAND [--help] [OPTIONS]" if prefix else _USAGE
-    example = next(command.example for name, command in COMMANDS.items() if name.startswith(prefix or "scan"))
-    return f"{usage}\n\ncommands:\n{lines}\n\nexample:\n  {example}\n"
 
 
-_USAGE = """\
-usage: devherd [--version] [--help] COMMAND [OPTIONS]
-       devherd help COMMAND
+def _overview_of_group(group: str) -> str:
+    names = [name for name in COMMANDS if name.startswith(f"{group} ")]
+    usage = f"usage: devherd {group} COMMAND [--help] [OPTIONS]"
+    return f"{usage}\n\ncommands:\n{_lines(names)}\nexample:\n  {COMMANDS[names[0]].example}\n"
 
-One supervisor for every FPGA, GPU and other device on a Kubernetes node."""
+
+def _lines(names: Iterable[str]) -> str:
+    return "".join(f"  {name:<21} {COMMANDS[name].summary}\n" for name in names)

@@ -56,7 +56,6 @@ class Reference:
     description: str
     example: str
     usage: str
-    is_listed: bool = True
     is_action: bool = False
     options: list[Option] = field(default_factory=list)
     arguments: list[Option] = field(default_factory=list)
@@ -97,7 +96,6 @@ def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentP
         description=inspect.cleandoc(parser.description or ""),
         example=example,
         usage=usage,
-        is_listed=COMMANDS[name].is_listed if name in COMMANDS else True,
         is_action=name not in COMMANDS,
         options=[option for option in options if option.words],
         arguments=arguments,
@@ -109,7 +107,7 @@ def _option(action: argparse.Action, *, is_common: bool) -> Option:
     of_common = COMMON_VALUES.get(action.option_strings[0], ()) if is_common else ()
     choices = tuple(map(str, action.choices)) if action.choices else of_common
     name = str(action.metavar or "|".join(choices) or action.dest.upper()) if takes_value else ""
-    if not action.option_strings and action.nargs in ("?", "*"):
+    if not action.option_strings and action.nargs in ("?", "*") and " " not in name:
         name = f"[{name}{'…' * (action.nargs == '*')}]"
     return Option(tuple(action.option_strings), name, action.help or "", choices, is_common)
 
@@ -123,7 +121,7 @@ _FILES = {"FILE": "-f", "DIR": "-d", "FILE.tar.gz": "-f", "DIRECTORY": "-d"}
 WORDS = "__complete"
 """The hidden command with which a completion script asks the running instance for words."""
 _OF_DEVICES = ("explain", "cordon", "uncordon", "clear")
-"""Commands whose arguments are a resource and a device."""
+"""Commands whose arguments are `[RESOURCE] DEVICE`."""
 _CTL = (
     "status",
     "start",
@@ -312,10 +310,8 @@ def _candidates(words: list[str]) -> Iterator[str]:
     if command == "ctl" and given[0] in _CTL[:8]:
         yield from (child.name for child in children)
         yield from (offer.name for offer in offers)
-    elif command == "explain" and not given:
-        yield from _nameable(settings)
     elif command in _OF_DEVICES and not given:
-        yield from (offer.name for offer in offers)
+        yield from _nameable(settings, with_pods=command == "explain")
     elif command in _OF_DEVICES and len(given) == 1:
         yield from (device.id for offer in offers if offer.name == given[0] for device in offer.devices)
     elif command == "forget" and not given:
@@ -323,14 +319,14 @@ def _candidates(words: list[str]) -> Iterator[str]:
         yield from (device.device for device in lost)
 
 
-def _nameable(settings: Settings) -> Iterator[str]:
-    """Every word that `devherd explain` takes alone: resources, devices by each of their names, pods."""
+def _nameable(settings: Settings, *, with_pods: bool) -> Iterator[str]:
+    """Every word that names a resource, a device by each of its names or, for `devherd explain`, a pod."""
     from devherd.cli.instance import of_the_instance, pods_of
     from devherd.cli.subject import known_devices, words_of
     from devherd.instance.read import read_instance
 
     yield from dict.fromkeys(words_of(known_devices(settings, read_instance(settings), None)))
-    pods = pods_of(of_the_instance(settings))
+    pods = pods_of(of_the_instance(settings)) if with_pods else None
     yield from (f"{pod.namespace}/{pod.name}" for pod in (pods.pod_resources if pods else ()))
 
 
@@ -357,5 +353,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    print(SCRIPTS[arguments.shell]([each for each in references() if each.is_listed]), end="")
+    print(SCRIPTS[arguments.shell](list(references())), end="")
     return ExitCode.DONE

@@ -3,7 +3,8 @@
 import argparse
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -11,6 +12,57 @@ from devherd import settings
 from devherd.cli.options import COMMON_OPTIONS, OPTIONS
 from devherd.config.chosen_file import DEFAULT_PATH
 from devherd.errors import UsageError
+
+_LONGEST_CHOICE = 40
+"""Characters of a list of choices in a line of usage; a longer one stands in the option's help."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Fits the screen: paragraphs are filled, indented lines stay as they are, as examples do."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = (
+            "\n".join(_folded(line, width) for line in part.split("\n"))
+            if part.startswith(" ") or "\n " in part
+            else textwrap.fill(" ".join(part.split()), width, break_on_hyphens=False)
+            for part in textwrap.dedent(text).strip("\n").split("\n\n")
+        )
+        return textwrap.indent("\n\n".join(paragraphs), indent)
+
+    def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Callable[[int], tuple[str, ...]]:
+        if _has_long_choices(action):
+            return lambda number: (default_metavar,) * number
+        return super()._metavar_formatter(action, default_metavar)
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        """Several words with a form of their own, such as `[RESOURCE] DEVICE`, stand as they are."""
+        is_form = isinstance(action.metavar, str) and " " in action.metavar
+        return str(action.metavar) if is_form else super()._format_args(action, default_metavar)
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        text = super()._expand_help(action)
+        return f"{text}: {', '.join(map(str, action.choices or ()))}" if _has_long_choices(action) else text
+
+
+def _folded(line: str, width: int) -> str:
+    """A line that stands as it is, unless it is too long; a command goes on behind a backslash."""
+    if len(line) <= width:
+        return line
+    command, row = line.lstrip().startswith("devherd "), _ROW.match(line)
+    deeper = " " * (row.end() if row else len(line) - len(line.lstrip()) + 4)
+    end = " \\" if command else ""
+    parts = textwrap.wrap(
+        line, width - len(end), subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+    )
+    return f"{end}\n".join(parts)
+
+
+_ROW = re.compile(r" +\S+ {2,}")
+"""The first column of a row of a list."""
+
+
+def _has_long_choices(action: argparse.Action) -> bool:
+    return action.metavar is None and len("|".join(map(str, action.choices or ()))) > _LONGEST_CHOICE
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,10 +75,15 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             description=description,
             epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             allow_abbrev=False,
             add_help=add_help,
         )
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """The values of options and arguments; options may stand between arguments of which there may be several."""
+        is_open = any(action.nargs in ("+", "*") for action in self._get_positional_actions())
+        return self.parse_intermixed_args(words) if is_open else self.parse_args(words)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError for argparse's message, in the form of all other errors."""

@@ -5,21 +5,22 @@ GetPreferredAllocation, Allocate and PreStartContainer, with the checks and mess
 finds plugins in plugins_registry, aligns devices to NUMA nodes by a policy, keeps a kubelet's checkpoint and serves
 PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and prints what happens.
 
-  devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
-  devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
-  devherd sim kubelet --kubelet-root-dir /tmp/data --kubelet-dir /tmp/kubelet   # as with a kubelet's --root-dir
-  devherd sim kubelet --kubernetes 1.36 --kubelet-dir /tmp/kubelet      # the rules of registration up to 1.36
-  devherd sim kubelet exec --kubelet-dir /tmp/kubelet -- ./my-plugin    # for a plugin with a fixed /var/lib/kubelet
-  devherd sim kubelet wait example.com/gpu --allocatable 4 --kubelet-dir /tmp/kubelet
-  devherd sim kubelet check --kubelet-dir /tmp/kubelet                  # errors of the plugins
-  devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # registered resources
-  devherd sim kubelet events --follow --kubelet-dir /tmp/kubelet        # past events
-  devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # devices, their health and pods
-  devherd sim kubelet allocate example.com/gpu 2 --pod train --kubelet-dir /tmp/kubelet
-  devherd sim kubelet admit pod.yaml --kubelet-dir /tmp/kubelet         # init containers, sidecars, several resources
-  devherd sim kubelet free train --kubelet-dir /tmp/kubelet
-  devherd sim kubelet restart --down 10s --kubelet-dir /tmp/kubelet     # every plugin must register again
-  devherd sim kubelet refuse example.com/gpu --kubelet-dir /tmp/kubelet # the next registration fails
+  export DEVHERD_KUBELET_DIR=/tmp/kubelet         # or --kubelet-dir each time
+  devherd sim kubelet                             # a plugin may register now
+  devherd sim kubelet --topology-policy restricted --numa-nodes 2
+  devherd sim kubelet --kubelet-root-dir /tmp/data   # as a kubelet's --root-dir
+  devherd sim kubelet --kubernetes 1.36           # registration as up to 1.36
+  devherd sim kubelet exec -- ./my-plugin         # fixed to /var/lib/kubelet
+  devherd sim kubelet wait example.com/gpu --allocatable 4
+  devherd sim kubelet check                       # errors of the plugins
+  devherd sim kubelet status                      # registered resources
+  devherd sim kubelet events --follow             # past events
+  devherd sim kubelet devices                     # devices, health and pods
+  devherd sim kubelet allocate example.com/gpu 2 --pod train
+  devherd sim kubelet admit pod.yaml              # init containers, sidecars
+  devherd sim kubelet free train
+  devherd sim kubelet restart --down 10s          # plugins must register again
+  devherd sim kubelet refuse example.com/gpu      # the next registration fails
 
 docs/test-your-plugin.md shows how to test a device plugin with it.
 """

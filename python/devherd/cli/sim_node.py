@@ -31,25 +31,32 @@ def run_node(arguments: argparse.Namespace) -> int:
     A spec is the name of a preset (`--list`) or a YAML file; `--describe` explains its keys, `--schema` is for editors.
     Its sections:
 
-      preset: fpga-8                 # start from a preset; every section is optional and replaces the preset's
-      fpga:                          # one group of equal cards, or a list of groups
-        {driver: dfl, cards: 8, ports: 1, vfs: 0, numa_nodes: 2, afu_ids: [...], interface_id: ...}
-      nvidia:                        # one group; `mig` and the rest by number of the GPU
-        {gpus: 4, model: h100, numa_nodes: 2, gpus_a_switch: 2, nvml: true, nvlink: switch,
-         mig: [null, [3g.40gb, 1g.10gb]], uninitialised: [2], excluded: [3],
-         vgpu_types: [1133, 0]}
-      amd:                           # as with fpga: one group or a list
-        {model: mi300x, cards: 8, addresses: ["0000:19:00.0", ...], numa_nodes: 2, hives: 1, p2p: true,
-         compute_partition: CPX, memory_partition: NPS4, xcp_name: amdgpu_xcp_, first_xcp: 0, display: false,
+      preset: fpga-8              # to start from; a section replaces the preset's
+      fpga:                       # one group of equal cards, or a list of groups
+        {driver: dfl, cards: 8, ports: 1, vfs: 0, numa_nodes: 2,
+         afu_ids: [...], interface_id: ...}
+      nvidia:                     # one group; `mig` and the rest by the GPU's number
+        {gpus: 4, model: h100, numa_nodes: 2, gpus_a_switch: 2, nvml: true,
+         nvlink: switch, mig: [null, [3g.40gb, 1g.10gb]],
+         uninitialised: [2], excluded: [3], vgpu_types: [1133, 0]}
+      amd:                        # as with fpga: one group or a list
+        {model: mi300x, cards: 8, addresses: ["0000:19:00.0", ...], numa_nodes: 2,
+         hives: 1, p2p: true, compute_partition: CPX, memory_partition: NPS4,
+         xcp_name: amdgpu_xcp_, first_xcp: 0, display: false,
          driver: amdgpu, vfs: 0}
-      intel_gpu: {driver: xe, cards: 2, vfs: 7, vf_driver: own, numa_nodes: 2, device_id: "0xe20b"}
+      intel_gpu:
+        {driver: xe, cards: 2, vfs: 7, vf_driver: own, numa_nodes: 2,
+         device_id: "0xe20b"}
       xilinx_fpga:
-        {cards: 2, devices: 1, vendor: "0x10ee", vbnv: xilinx_u200_xdma_201830_2, timestamp: "1561465320",
-         management: true, qdma: false, serial_number: true, numa_nodes: 2}
-      rdma: {cards: 2, vfs: 4, vf_driver: vfio-pci, numa_nodes: 2, link_layer: Ethernet}
+        {cards: 2, devices: 1, vendor: "0x10ee", vbnv: xilinx_u200_xdma_201830_2,
+         timestamp: "1561465320", management: true, qdma: false,
+         serial_number: true, numa_nodes: 2}
+      rdma:
+        {cards: 2, vfs: 4, vf_driver: vfio-pci, numa_nodes: 2,
+         link_layer: Ethernet}
       usb: [{vendor: "0403", product: "6001", serial: A50285BI, function: serial}]
       devices: [{path: /dev/kvm, number: "10:232", subsystem: misc}]
-      tree: |                        # anything else, one entry a line, put on top of the rest
+      tree: |                     # anything else, an entry a line, on top of the rest
         sys/class/fpga_region/foreign/
         run/x.sock == a file without newline
         dev/ttyS0 char 4:64
