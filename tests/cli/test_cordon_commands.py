@@ -14,12 +14,13 @@ from devherd import spool
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 
+PLACE = {"pci_address": "0000:3b:00.0", "slot": "4", "serial": "1652", "uuid": "u-77"}
 GPU = Offer(
     name="example.com/gpu",
     vendor="nvidia",
     devices=[
-        Device(id="GPU-0", vendor="nvidia", card="0000:3b:00.0"),
-        Device(id="GPU-1", vendor="nvidia", card="0000:5e:00.0", replicas=2),
+        Device(id="GPU-0", vendor="nvidia", card="0000:3b:00.0", attributes=PLACE),
+        Device(id="GPU-1", vendor="nvidia", card="0000:5e:00.0", replicas=2, attributes={"slot": "4"}),
     ],
 )
 
@@ -95,6 +96,71 @@ def test_a_shared_device_is_cordoned_whole_by_its_own_id_or_by_that_of_a_replica
 
     assert outcome.stdout == "example.com/gpu GPU-1 is cordoned with its 2 replicas; pods that hold it keep it\n"
     assert cordoned(run_dir) == ["GPU-1"]
+
+
+NAMES = ["GPU-0", "0000:3b:00.0", "3b:00", "00000000:3B:00.0", "1652", "u-77"]
+
+
+@pytest.mark.parametrize("words", [[name] for name in NAMES] + [["example.com/gpu", name] for name in NAMES])
+def test_every_command_takes_every_name_of_a_device(run_dir, words):
+    """Defect: `explain` took an address, and `cordon` of it was "arguments are required: DEVICE"."""
+    held = health_pb2.Held(source="kernel-log", reason="xid", count=1)
+    verdict = health_pb2.Verdict(vendor="nvidia", card="0000:3b:00.0", device="GPU-0", held=[held])
+    spool.write(run_dir / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict]))
+    said = [
+        devherd(command, *words, *rest, "--run-dir", run_dir).stdout
+        for command, *rest in (["cordon", "--reason", "hot"], ["uncordon"], ["clear", "xid"])
+    ]
+
+    assert said == [
+        "example.com/gpu GPU-0 is cordoned; pods that hold it keep it\n",
+        "example.com/gpu GPU-0 is no longer cordoned\n",
+        "example.com/gpu GPU-0: xid is cleared\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "what"), [("4", "`4` names 2 devices"), ("GPU-", "`GPU-` is the beginning of 2 devices")]
+)
+@pytest.mark.parametrize("command", ["cordon", "uncordon", "clear"])
+def test_a_name_of_several_devices_is_refused_with_all_of_them(run_dir, command, word, what):
+    """Nothing is decided about a device that was not meant."""
+    rest = ["xid"] * (command == "clear")
+    outcome = devherd(command, word, *rest, "--run-dir", run_dir)
+
+    assert outcome.code == 2
+    assert outcome.error_line == (
+        f"devherd: {what} — choose from example.com/gpu GPU-0, example.com/gpu GPU-1 — give the id of one"
+    )
+    assert not file_in(run_dir).exists() or cordoned(run_dir) == []
+
+
+def test_a_resource_is_no_device(run_dir):
+    """Not all of its devices are meant."""
+    outcome = devherd("cordon", "example.com/gpu", "--run-dir", run_dir)
+
+    assert outcome.code == 2
+    assert "`example.com/gpu` is a resource — a device of it is wanted" in outcome.error_line
+
+
+def test_options_may_stand_between_resource_and_device(run_dir):
+    """As before there was one name for a device."""
+    outcome = devherd("cordon", "example.com/gpu", "--reason", "hot", "GPU-0", "--run-dir", run_dir)
+
+    assert (outcome.code, cordoned(run_dir)) == (0, ["GPU-0"])
+
+
+def test_a_lost_device_is_uncordoned_by_the_address_that_it_had(run_dir):
+    """As `devherd explain` finds it."""
+    devherd("cordon", "GPU-0", "--run-dir", run_dir)
+    offered.take_away(run_dir, GPU.name)
+    lost = health_pb2.LostDevice(
+        vendor="nvidia", card="0000:3b:00.0", device="GPU-0", resource_name=GPU.name, pci_address="0000:3b:00.0"
+    )
+    spool.write(run_dir / "lost.pb", health_pb2.Lost(devices=[lost]))
+
+    assert devherd("uncordon", "3b:00.0", "--run-dir", run_dir).code == 0
+    assert cordoned(run_dir) == []
 
 
 def test_uncordon_gives_one_device_back_and_says_when_there_was_nothing_to_give(run_dir):

@@ -79,7 +79,7 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
     """All that an operator asks when a device is Unhealthy."""
     outcome = devherd("explain", "example.com/gpu", "GPU-0", *options(run_dir))
 
-    assert (outcome.code, outcome.stderr) == (0, "")
+    assert (outcome.code, outcome.stderr) == (1, "")
     assert outcome.stdout.splitlines() == [
         "example.com/gpu GPU-0 is Unhealthy: node-missing",
         "  warning:     link-degraded",

@@ -146,7 +146,7 @@ def test_a_word_that_is_nothing_is_wrong_use_with_a_suggestion(run_dir):
     assert outcome.code == 2
     assert "`nvidia.com/gpus` not found" in outcome.error_line
     assert "did you mean `nvidia.com/gpu`?" in outcome.error_line
-    assert "takes two words at most" in explain(run_dir, "a", "b", "c").error_line
+    assert "by one word, or by RESOURCE DEVICE" in explain(run_dir, "a", "b", "c").error_line
 
 
 def test_a_pod_without_a_kubelet_to_ask_and_without_a_history_is_unreachable(run_dir):
@@ -165,8 +165,10 @@ def test_a_pod_without_a_kubelet_to_ask_and_without_a_history_is_unreachable(run
     past.note("verdict", "Healthy", resource_name=GPU, device_id="GPU-1af8")
     past.keep()
     outcome = explain(run_dir, "default/train", "--output", "json")
+    written(run_dir, gpu("GPU-1af8", "xid"), held=[("GPU-1af8", XID)])
 
-    assert outcome.code == 1
+    assert outcome.code == 0, "the device that it had is well again"
+    assert explain(run_dir, "default/train").code == 1
     told = [(event["kind"], event["device_id"]) for event in json.loads(outcome.stdout)["events"]]
     assert told == [("allocation", None), ("verdict", "GPU-1af8")]
     assert len(history.events(run_dir)) == 5
@@ -207,7 +209,42 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
     assert explain(run_dir, GENERIC).code == 0
     assert explain(run_dir, "GPU-1b00").code == 0
     assert explain(run_dir, "GPU-1af8").code == 1
-    assert explain(run_dir, GPU, "GPU-1af8").code == 0
+
+
+@pytest.mark.parametrize("words", [("GPU-1af8",), (GPU, "GPU-1af8"), ("83:00.0",), (GPU, "83:00.0"), (GPU, "4")])
+@pytest.mark.parametrize(("reason", "held", "code"), [("xid", XID, 1), ("cordoned", CORDON, 0)])
+def test_the_exit_code_is_that_of_the_device_however_it_is_named(run_dir, words, reason, held, code):
+    """Defect: `explain RESOURCE DEVICE` exited with 0 for a device that was ill."""
+    written(run_dir, gpu("GPU-1af8", reason), held=[("GPU-1af8", held)])
+
+    assert explain(run_dir, *words).code == code
+
+
+def test_a_slot_below_a_switch_is_said_to_be_shared(run_dir):
+    """Defect: two GPUs were both "slot 4", as if one of them had to be there."""
+    one, other = gpu("GPU-1af8"), gpu("GPU-1b00")
+    alone = explain(run_dir, "GPU-1af8").stdout
+    other.attributes["slot"] = "4"
+    written(run_dir, one, other)
+
+    assert "where:       PCI address 0000:83:00.0, slot 4, serial 1652" in alone
+    assert "0000:84:00.0, slot 4 (shared with another card)" in explain(run_dir, "GPU-1b00").stdout
+    both = json.loads(explain(run_dir, "4", "--output", "json").stdout)
+    assert [device["is_slot_shared"] for device in both["devices"]] == [True, True]
+
+
+def test_a_lost_device_that_no_pod_held_names_the_pod_that_had_it_before(run_dir):
+    """Defect: a pod that was freed a second before the loss was named nowhere."""
+    lost = health_pb2.LostDevice(vendor="nvidia", device="GPU-77aa", resource_name=GPU, since_timestamp_seconds=1.8e9)
+    spool.write(run_dir / "lost.pb", health_pb2.Lost(devices=[lost]))
+    past = History(run_dir / "history", "resource:nvidia.com_gpu")
+    details = {"namespace": "default", "pod": "train", "container": "main", "devices": "GPU-77aa::1"}
+    past.note("allocation", "held by pod default/train, container main", resource_name=GPU, details=details)
+    past.keep()
+
+    assert "last held by: no pod when it was lost; default/train had it since 20" in explain(run_dir, "GPU-77").stdout
+    told = json.loads(explain(run_dir, "GPU-77", "--output", "json").stdout)
+    assert told["devices"][0]["held_before"]["pod"] == "default/train"
 
 
 def test_a_lost_device_is_found_by_whatever_somebody_has_of_it(run_dir):

@@ -47,10 +47,10 @@ def left(places: Path) -> list[str]:
     return [one.device for one in spool.read_or_empty(places / "state/lost.pb", health_pb2.Lost).devices]
 
 
-@pytest.mark.parametrize("name", ["GPU-2", "0000:03:00.0", "3", "S3"])
+@pytest.mark.parametrize("name", ["GPU-2", "0000:03:00.0", "03:00", "3", "S3", f"{GPU} GPU-2", f"{GPU} 3"])
 def test_a_lost_device_is_forgotten_by_any_of_its_names(places, name):
     """Its id, PCI address, slot or serial number; without an instance, as on a node that is being repaired."""
-    outcome = forget(places, name)
+    outcome = forget(places, *name.split())
     assert (outcome.code, outcome.stdout, outcome.stderr) == (0, f"{GPU} GPU-2 is forgotten\n", "")
     assert left(places) == ["GPU-1a", "GPU-1b"]
     told = devherd("events", "--output", "json", "--run-dir", places / "run").stdout
@@ -69,7 +69,10 @@ def test_all_are_forgotten_at_once_and_no_file_is_left(places):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("GPU-1",), "`GPU-1` is not one device — so begin GPU-1a, GPU-1b — name one of them"),
+        (
+            ("GPU-1",),
+            f"`GPU-1` is the beginning of 2 devices — choose from {GPU} GPU-1a, {GPU} GPU-1b — give the id of one",
+        ),
         (("GPU-9",), "no lost device is called `GPU-9` — choose from GPU-1a, GPU-1b, GPU-2 — did you mean `GPU-2`?"),
         ((), "what to forget is not clear — one device or `--all` — see `devherd status`"),
         (("GPU-2", "--all"), "what to forget is not clear — one device or `--all` — see `devherd status`"),

@@ -8,19 +8,30 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from devherd import spool
-from devherd.cli.instance import device_named, instance_settings, require_running, resource_named, unknown
+from devherd.cli.instance import instance_settings, require_running, unknown
+from devherd.cli.subject import (
+    NAMES,
+    ONE_DEVICE,
+    Known,
+    devices_named,
+    known_devices,
+    lost_subjects,
+    offered_device,
+    one_device,
+    only,
+    split,
+)
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.cordon import Changes, Cordons, NotKeptError, clear
 from devherd.health.held import Now
 from devherd.health.lost import forget_at_rest, order
 from devherd.health.verdicts import finding_of
 from devherd.history import History, Kind
-from devherd.instance.lost_devices import named
-from devherd.instance.read import InstanceState, read_instance
-from devherd.inventory import DeviceKey, key_of
+from devherd.instance.read import read_instance
+from devherd.inventory import DeviceKey
 from devherd.kubelet.registration import knock
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, meaning_of
@@ -75,10 +86,22 @@ def record(settings: Settings, kind: Kind, what: str, resource_name: str, device
             history.keep()
 
 
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar=ONE_DEVICE, nargs="+", help=NAMES)
+
+
+def _known(settings: Settings) -> Known:
+    """The devices of the running instance. Raises UnreachableError if none runs."""
+    require_running(settings)
+    try:
+        return known_devices(settings, read_instance(settings), None)
+    except OSError as error:
+        raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
+
+
 def add_cordon_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
-    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    _add_device(parser)
     parser.add_argument("--reason", metavar="TEXT", default="", help="the reason, which `devherd explain` shows")
 
 
@@ -89,63 +112,62 @@ def run_cordon(arguments: argparse.Namespace) -> int:
     `devherd uncordon`.
     """
     settings = instance_settings(arguments)
-    require_running(settings)
-    device = device_named(resource_named(read_instance(settings), arguments.resource), arguments.device)
+    found = one_device(_known(settings), arguments.words)
+    device_id = found.key[2]
     with changing_cordons(settings) as changes:
-        changes.cordon(key_of(device), arguments.reason, operator())
+        changes.cordon(found.key, arguments.reason, operator())
     why = f": {arguments.reason}" if arguments.reason else ""
-    record(settings, "cordon", f"cordoned by {operator()}{why}", arguments.resource, device.id)
-    sharing = sharing_of(device)
+    record(settings, "cordon", f"cordoned by {operator()}{why}", found.resource_name, device_id)
+    sharing = sharing_of(found.device) if found.device else ""
     with_all = f" with its {sharing}" if sharing else ""
-    print(f"{arguments.resource} {device.id} is cordoned{with_all}; pods that hold it keep it")
+    print(f"{found.resource_name} {device_id} is cordoned{with_all}; pods that hold it keep it")
     return ExitCode.DONE
 
 
 def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
-    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    _add_device(parser)
 
 
 def run_uncordon(arguments: argparse.Namespace) -> int:
     """Give a cordoned device back to the kubelet; it stays Unhealthy if it has other findings.
 
-    A missing device can be uncordoned, too, by its id.
+    A device that is gone can be uncordoned, too.
     """
     settings = instance_settings(arguments)
-    require_running(settings)
-    herd = read_instance(settings)
+    known = _known(settings)
     with changing_cordons(settings) as changes:
-        was_cordoned = [changes.uncordon(key) for key in _keys(herd, changes, arguments.resource, arguments.device)]
+        found = offered_device(known, arguments.words)
+        keys = [found.key] if found else _away(known, changes, arguments.words)
+        was_cordoned = [changes.uncordon(key) for key in keys]
+    resource_name = found.resource_name if found else split(arguments.words)[0]
+    device_id = keys[0][2]
     if any(was_cordoned):
-        record(settings, "cordon", f"uncordoned by {operator()}", arguments.resource, arguments.device)
+        record(settings, "cordon", f"uncordoned by {operator()}", resource_name, device_id)
     outcome = "is no longer cordoned" if any(was_cordoned) else "was not cordoned"
-    print(f"{arguments.resource} {arguments.device} {outcome}")
+    print(f"{resource_name} {device_id} {outcome}".lstrip())
     return ExitCode.DONE
 
 
-def _keys(herd: InstanceState, changes: Changes, resource_name: str, device_id: str) -> list[DeviceKey]:
-    """The keys of an id: several only if several cordoned devices have it and none is offered any more."""
-    try:
-        return [key_of(device_named(resource_named(herd, resource_name), device_id))]
-    except UsageError as error:
-        gone = [key for key in changes.keys if key[2] == device_id]
-        if gone:
-            return gone
-        if changes.keys:
-            raise unknown("cordoned device", device_id, [key[2] for key in changes.keys]) from error
-        raise
+def _away(known: Known, changes: Changes, words: Sequence[str]) -> list[DeviceKey]:
+    """The keys of a cordoned device that is no longer offered; several only if several have this id.
+
+    Raises UsageError without one.
+    """
+    word = split(words)[1]
+    if gone := [key for key in changes.keys if key[2] == word]:
+        return gone
+    lost = (each for each in lost_subjects(known.herd.lost) if each.key in changes.keys)
+    if found := only(devices_named(lost, word), word):
+        return [found.key]
+    if changes.keys:
+        raise unknown("cordoned device", word, [key[2] for key in changes.keys])
+    return [one_device(known, words).key]
 
 
 def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument(
-        "device",
-        metavar="DEVICE",
-        nargs="?",
-        default="",
-        help="id or its beginning, PCI address, slot or serial number, as `devherd status` shows them",
-    )
+    parser.add_argument("words", metavar=f"[{ONE_DEVICE}]", nargs="*", help=NAMES)
     parser.add_argument("--all", action="store_true", help="every lost device")
 
 
@@ -156,12 +178,12 @@ def run_forget(arguments: argparse.Namespace) -> int:
     it returns or this command removes it. While a pod holds it, it stays in the kubelet's list, Unhealthy. The
     command also works without a running instance.
     """
-    if bool(arguments.device) == arguments.all:
+    if bool(arguments.words) == arguments.all:
         raise UsageError("what to forget is not clear", "one device or `--all`", "see `devherd status`")
     settings = instance_settings(arguments)
     is_running = settings.control_socket.exists() and knock(settings.control_socket) is None
     lost = _lost_devices(settings)
-    chosen = lost if arguments.all else _lost_named(lost, arguments.device)
+    chosen = lost if arguments.all else [_lost_named(lost, arguments.words)]
     try:
         if is_running:
             order(settings.findings_directory, chosen)
@@ -192,15 +214,14 @@ def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:
     return []
 
 
-def _lost_named(lost: list[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
-    """The lost devices that `text` names. Raises UsageError for none, or if it is the beginning of several ids."""
-    chosen = named(lost, text)
-    if not chosen:
-        raise unknown("lost device", text, [device.device for device in lost])
-    if len(chosen) > 1 and all(device.device.startswith(text) for device in chosen):
-        several = ", ".join(device.device for device in chosen)
-        raise UsageError(f"`{text}` is not one device", f"so begin {several}", "name one of them")
-    return chosen
+def _lost_named(lost: list[health_pb2.LostDevice], words: Sequence[str]) -> health_pb2.LostDevice:
+    """The lost device that the words name. Raises UsageError for none, and for several."""
+    resource_name, word = split(words)
+    subjects = (each for each in lost_subjects(lost) if resource_name in ("", each.resource_name))
+    chosen = only(devices_named(subjects, word), word)
+    if chosen is None or chosen.lost is None:
+        raise unknown("lost device", word, [device.device for device in lost])
+    return chosen.lost
 
 
 FORGET_SECONDS = 10.0
@@ -221,8 +242,7 @@ def _are_forgotten(settings: Settings, devices: list[health_pb2.LostDevice]) -> 
 
 def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
-    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    _add_device(parser)
     parser.add_argument("reason", metavar="REASON", help="reason, as `devherd explain` shows it")
 
 
@@ -235,16 +255,16 @@ def run_clear(arguments: argparse.Namespace) -> int:
     The finding returns if its cause does. Other findings of the device stay.
     """
     settings = instance_settings(arguments)
-    require_running(settings)
-    device = device_named(resource_named(read_instance(settings), arguments.resource), arguments.device)
+    device = one_device(_known(settings), arguments.words)
+    device_id = device.key[2]
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
-    held = _held_against(verdicts, key_of(device))
-    _check(held, arguments.reason, arguments.device)
-    _write(settings, key_of(device), arguments.reason, verdicts.boot_id)
-    record(settings, "clear", f"{arguments.reason} cleared by {operator()}", arguments.resource, device.id)
+    held = _held_against(verdicts, device.key)
+    _check(held, arguments.reason, device_id)
+    _write(settings, device.key, arguments.reason, verdicts.boot_id)
+    record(settings, "clear", f"{arguments.reason} cleared by {operator()}", device.resource_name, device_id)
     others = sorted({one.reason for one in held} - {arguments.reason})
     still = f"; still held against it: {', '.join(others)}" if others else ""
-    print(f"{arguments.resource} {device.id}: {arguments.reason} is cleared{still}")
+    print(f"{device.resource_name} {device_id}: {arguments.reason} is cleared{still}")
     return ExitCode.DONE
 
 

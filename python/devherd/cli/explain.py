@@ -1,12 +1,16 @@
 """Show what the running instance knows of a device, a resource or a pod; without a word, of all that is not well.
 
-A device is named by its id or the beginning of it, the id of a replica, its PCI address, slot, serial number or path; a
-pod as NAMESPACE/NAME; a problem or note of the last scan by its PCI address or path. For each finding against a device:
-the source, the file and the value that were read, since when, how often, what ends it, and why it still stands. For a
-pod: its devices, why it has none, and what happened to them while it held them. Without a word, the worst comes first.
+A device is named by its id or the beginning of it, the id of a replica, its PCI
+address, slot, serial number, UUID or path, also after its resource; a pod as
+NAMESPACE/NAME; a problem or note of the last scan by its PCI address or path.
+For each finding against a device: the source, the file and the value that were
+read, since when, how often, what ends it, and why it still stands. For a pod:
+its devices, why it has none, and what happened to them while it held them.
+Without a word, the worst comes first.
 
-It exits with 1 if it shows a problem: a device that is Unhealthy, other than by a cordon, a resource that is not
-registered, or a problem of the last scan. With RESOURCE DEVICE it exits with 0.
+It exits with 1 if it shows something that is wrong now: a device that is lost or
+Unhealthy, other than by a cordon, a resource that is not registered, a pod that
+lacks a device, or a problem of the last scan.
 """
 
 import argparse
@@ -15,9 +19,19 @@ from collections.abc import Iterator, Sequence
 
 from devherd import history
 from devherd.cli import explain_device, explain_pod, explain_resource
-from devherd.cli.instance import device_named, instance_settings, pods_of, require_running, resource_named
-from devherd.cli.subject import Known, devices_named, known_devices, normal_address, unknown_word
-from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.cli.events import event_json
+from devherd.cli.instance import instance_settings, pods_of, require_running
+from devherd.cli.subject import (
+    Known,
+    devices_named,
+    known_devices,
+    lost_subjects,
+    normal_address,
+    not_offered,
+    split,
+    unknown_word,
+)
+from devherd.errors import ExitCode, UnreachableError
 from devherd.history import HistoryEvent
 from devherd.instance import lost_devices
 from devherd.instance.inventory_json import Json, is_ill
@@ -31,17 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         metavar="ANYTHING",
         nargs="*",
-        help="a resource; a device by id, PCI address, slot, serial or path; NAMESPACE/POD; or RESOURCE DEVICE",
+        help="a resource; a device by id, PCI address, slot, serial, UUID or path; NAMESPACE/POD; or RESOURCE DEVICE",
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation. Raises UnreachableError if no instance runs, UsageError if it knows no such thing."""
-    if len(arguments.words) > 2:
-        raise UsageError(
-            f"unknown argument `{arguments.words[2]}`", "`devherd explain` takes two words at most", "leave it out"
-        )
     settings = instance_settings(arguments)
     require_running(settings)
     try:
@@ -64,21 +74,24 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
     herd, pods = read_instance(settings), pods_of(settings)
     known = known_devices(settings, herd, None if pods is None else parse(pods))
     events = history.events(settings.run_dir)
-    if len(words) == 2:
-        return _two_words(known, events, *words), ExitCode.DONE
     if not words:
         return explain_resource.of_everything(known)
-    [word] = words
-    offer = next((each for each in herd.resources if each.name == word), None)
-    if offer is not None:
+    resource_name, word = split(words)
+    offer = next((each for each in herd.resources if each.name == (resource_name or word)), None)
+    if offer is not None and not resource_name:
         return explain_resource.of_resource(known, offer)
-    found = devices_named(known.subjects, word)
+    subjects = [each for each in known.subjects if not resource_name or each.resource_name == resource_name]
+    found = devices_named(subjects, word)
     if found:
         shown = [explain_device.of_device(known, subject, events) for subject in found]
         explanation = shown[0] if len(shown) == 1 else {"kind": "devices", "devices": shown}
         return explanation, _code(is_problem=any(each.device and is_ill(each.device) for each in found))
-    if gone_or_told := _lost(known, word) or _of_the_scan(known, word):
-        return gone_or_told
+    if lost := _lost(known, events, resource_name, word):
+        return lost
+    if resource_name:
+        raise not_offered(known, words)
+    if told := _of_the_scan(known, word):
+        return told
     if explain_pod.is_name(word):
         return explain_pod.of_pod(settings, known, pods, events, word)
     raise unknown_word(known, word)
@@ -88,12 +101,26 @@ def _code(*, is_problem: bool) -> ExitCode:
     return ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
 
 
-def _lost(known: Known, word: str) -> tuple[Json, ExitCode] | None:
+def _lost(known: Known, events: Sequence[HistoryEvent], resource_name: str, word: str) -> tuple[Json, ExitCode] | None:
     """The lost devices that a word names, or those of a resource that has no others; None without any."""
-    devices = lost_devices.named(known.herd.lost, word) or lost_devices.named(known.herd.lost, normal_address(word))
-    found = devices or [device for device in known.herd.lost if device.resource_name == word]
+    subjects = [each for each in lost_subjects(known.herd.lost) if resource_name in ("", each.resource_name)]
+    named = [each.lost for each in devices_named(subjects, word) if each.lost]
+    found = named or [device for device in known.herd.lost if device.resource_name == word]
     explanation = {"kind": "lost", "devices": lost_devices.lost_json(found)}
+    for device in explanation["devices"]:
+        device["held_before"] = None if device["last_held_by"] else _held_before(events, device)
     return (explanation, ExitCode.PROBLEM_FOUND) if found else None
+
+
+def _held_before(events: Sequence[HistoryEvent], device: Json) -> Json | None:
+    """The last pod that was seen with a lost device that no pod held when it was lost, and when it was seen."""
+    seen = [
+        event
+        for event in events
+        if event.kind == "allocation" and event.resource_name == device["resource"] and history.pod_of(event)
+        if any(each.partition("::")[0] == device["device"] for each in history.devices_of(event))
+    ]
+    return {"pod": history.pod_of(seen[-1]), "time": event_json(seen[-1])["time"]} if seen else None
 
 
 def _of_the_scan(known: Known, word: str) -> tuple[Json, ExitCode] | None:
@@ -116,18 +143,6 @@ def _of_the_scan(known: Known, word: str) -> tuple[Json, ExitCode] | None:
     ]
     explanation = {"kind": "problems", "problems": found}
     return (explanation, _code(is_problem=any(one["is_problem"] for one in found))) if found else None
-
-
-def _two_words(known: Known, events: Sequence[HistoryEvent], resource_name: str, device_id: str) -> Json:
-    """The device of a resource, by its id or its beginning. Raises UsageError."""
-    offer = resource_named(known.herd, resource_name)
-    of_offer = [each for each in known.subjects if each.offer is offer]
-    found = devices_named(of_offer, device_id)
-    if not found and (lost := _lost(known, device_id)):
-        return lost[0]
-    if not found:
-        device_named(offer, device_id)
-    return explain_device.of_device(known, found[0], events)
 
 
 def _lines(explanation: Json) -> Iterator[str]:

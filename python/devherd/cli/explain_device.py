@@ -47,6 +47,7 @@ def of_device(known: Known, subject: Subject, events: Sequence[HistoryEvent]) ->
         "not_offered": None if device else subject.left_out or "no rule of the configuration offers it",
         "pci_address": subject.fact("pci_address") or None,
         "slot": subject.fact("slot") or None,
+        "is_slot_shared": subject.fact("slot") in known.herd.shared_slots,
         "serial": subject.fact("serial") or None,
         "paths": [node.host_path for node in device.edits.nodes] if device else [],
         "events": [event_json(event) for event in _events_of(subject, events)],
@@ -128,7 +129,9 @@ def cordon_of(device: Json) -> str:
 def where(device: Json) -> str:
     """The location of a device: address, slot, serial number; without these, its paths."""
     facts = (("PCI address", "pci_address"), ("slot", "slot"), ("serial", "serial"))
-    return ", ".join(f"{word} {device[name]}" for word, name in facts if device[name]) or ", ".join(device["paths"])
+    shared = {"slot": " (shared with another card)"} if device["is_slot_shared"] else {}
+    named = (f"{word} {device[name]}{shared.get(name, '')}" for word, name in facts if device[name])
+    return ", ".join(named) or ", ".join(device["paths"])
 
 
 def lines(explanation: Json) -> Iterator[str]:

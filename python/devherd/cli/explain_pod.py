@@ -18,7 +18,7 @@ from devherd.cli.explain_resource import obstacle, short_lines
 from devherd.cli.subject import Known
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.history import HistoryEvent
-from devherd.instance.inventory_json import Json, host_name
+from devherd.instance.inventory_json import Json, host_name, is_ill
 from devherd.kubelet import cures
 from devherd.text import amount
 
@@ -44,7 +44,7 @@ def of_pod(
     events: Sequence[HistoryEvent],
     name: str,
 ) -> tuple[Json, ExitCode]:
-    """All information on a pod, and the exit code: a problem if it lacks a device, or one of its devices failed.
+    """All information on a pod, and the exit code: a problem if it lacks a device, or one that it had is wrong now.
 
     Raises UsageError for a pod that nobody knows, UnreachableError if there is nobody to ask.
     """
@@ -76,12 +76,26 @@ def of_pod(
         "obstacles": _obstacles(known) if is_listed and asked is None and not held else [],
         "events": [event_json(event) for event in happened],
     }
-    is_problem = (
-        any(device["health"] == "Unhealthy" for device in devices)
-        or any(want["obstacle"] for want in wants or ())
-        or any(event.kind == "verdict" and event.reasons for event in happened)
+    is_problem = any(want["obstacle"] for want in wants or ()) or any(
+        _is_wrong(known, resource_name, device_id) for resource_name, device_id in _once_held(held, given)
     )
     return explanation, ExitCode.PROBLEM_FOUND if is_problem else ExitCode.DONE
+
+
+def _once_held(held: Sequence[tuple[str, str, str]], given: Sequence[HistoryEvent]) -> set[tuple[str, str]]:
+    """Resource and id of what a pod holds, and of what it was given."""
+    before = ((event.resource_name, listed_id) for event in given for listed_id in history.devices_of(event))
+    return {(resource_name, listed_id) for _, resource_name, listed_id in held} | set(before)
+
+
+def _is_wrong(known: Known, resource_name: str, listed_id: str) -> bool:
+    """True if a device is Unhealthy now, other than by a cordon, or lost."""
+    subject = known.subject(resource_name, listed_id)
+    if subject and subject.device:
+        return is_ill(subject.device)
+    return any(
+        lost.resource_name == resource_name and lost.device == listed_id.partition("::")[0] for lost in known.herd.lost
+    )
 
 
 def _nobody_knows(settings: "Settings", pods: "ListPodResourcesResponse | None", name: str) -> Exception:

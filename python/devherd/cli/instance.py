@@ -1,4 +1,4 @@
-"""Access of commands to the running instance: its settings, whether it runs, its resources and devices by name."""
+"""Access of commands to the running instance: its settings, whether it runs, its resources by name."""
 
 import argparse
 import difflib
@@ -14,7 +14,6 @@ from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.spool import listed
 
 if TYPE_CHECKING:
     from devherd.proto.podresources_v1_pb2 import ListPodResourcesResponse
@@ -119,14 +118,6 @@ def resource_named(herd: InstanceState, name: str) -> spool_pb2.Offer:
     if found is None:
         raise unknown("resource", name, [resource.name for resource in herd.resources])
     return found
-
-
-def device_named(resource: spool_pb2.Offer, device_id: str) -> spool_pb2.Device:
-    """The device by its own id or that of a share. Raises UsageError, which lists the known ids."""
-    by_id = {device.id: device for device in resource.devices} | dict(listed(resource))
-    if device_id not in by_id:
-        raise unknown(f"device of {resource.name}", device_id, [name for name, _ in listed(resource)])
-    return by_id[device_id]
 
 
 def unknown(kind: str, name: str, known: list[str]) -> UsageError:

@@ -3,10 +3,11 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from devherd import spool
+from devherd.cli.instance import resource_named, unknown
 from devherd.errors import UsageError
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import devices_pb2, health_pb2, spool_pb2
@@ -38,6 +39,8 @@ class Subject:
     device: spool_pb2.Device | None = None
     left_out: str = ""
     """Why it is not offered, if its vendor says so."""
+    lost: health_pb2.LostDevice | None = None
+    """What is known of it, if it is lost and no longer offered."""
     facts: "dict[str, devices_pb2.Fact]" = field(default_factory=dict)
 
     @property
@@ -48,9 +51,19 @@ class Subject:
         return list(dict.fromkeys((self.device.id, *ids_of(self.device.id, self.device.replicas, self.device.shares))))
 
     @property
+    def listed_ids(self) -> list[str]:
+        """Its ids in the kubelet's list."""
+        return list(ids_of(self.device.id, self.device.replicas, self.device.shares)) if self.device else []
+
+    @property
+    def resource_name(self) -> str:
+        """The resource in which it is offered, or was before it was lost; empty without one."""
+        return self.offer.name if self.offer else self.lost.resource_name if self.lost else ""
+
+    @property
     def name(self) -> str:
-        """Its resource and the id, as `devherd explain` takes them."""
-        return f"{self.offer.name} {self.device_id}" if self.offer else self.device_id
+        """Its resource and the id, as every command takes them."""
+        return f"{self.resource_name} {self.device_id}".lstrip()
 
     def fact(self, name: str) -> str:
         """The text of a fact; empty if it is unknown."""
@@ -108,6 +121,81 @@ def known_devices(settings: "Settings", herd: "InstanceState", allocations: "All
     return Known(herd, allocations, subjects)
 
 
+def lost_subjects(devices: Iterable[health_pb2.LostDevice]) -> list[Subject]:
+    """Lost devices, named as others are."""
+    made = []
+    for lost in devices:
+        texts = {name: getattr(lost, name) for name in ("pci_address", "slot", "serial", "uuid")}
+        facts = {name: devices_pb2.Fact(text=text) for name, text in texts.items() if text}
+        made.append(Subject((lost.vendor, lost.card, lost.device), lost.device, lost=lost, facts=facts))
+    return made
+
+
+ONE_DEVICE = "[RESOURCE] DEVICE"
+NAMES = "a device: its id or the beginning of it, PCI address, slot, serial number, UUID or path"
+"""What every command takes for a device, for its help."""
+
+
+def split(words: Sequence[str]) -> tuple[str, str]:
+    """Resource, empty if none is given, and name of `[RESOURCE] DEVICE`. Raises UsageError for more words."""
+    if len(words) > 2:
+        raise UsageError(
+            f"unknown argument `{words[2]}`", "a device is named by one word, or by RESOURCE DEVICE", "leave it out"
+        )
+    return (words[0], words[1]) if len(words) == 2 else ("", words[0])
+
+
+def offered_device(known: Known, words: Sequence[str]) -> Subject | None:
+    """The offered device that `[RESOURCE] DEVICE` names. Raises UsageError, with all of them, for several."""
+    resource_name, word = split(words)
+    subjects = (each for each in known.subjects if each.offer)
+    return only(devices_named((each for each in subjects if resource_name in ("", each.resource_name)), word), word)
+
+
+def one_device(known: Known, words: Sequence[str]) -> Subject:
+    """The offered device that `[RESOURCE] DEVICE` names.
+
+    Raises UsageError for none, with the nearest name, and for several, with all of them.
+    """
+    found = offered_device(known, words)
+    if found is None:
+        raise not_offered(known, words)
+    return found
+
+
+def not_offered(known: Known, words: Sequence[str]) -> UsageError:
+    """Why no device of a resource has this name."""
+    resource_name, word = split(words)
+    if resource_name:
+        offer = resource_named(known.herd, resource_name)
+        listed = [each for subject in known.subjects if subject.offer is offer for each in subject.listed_ids]
+        return unknown(f"device of {resource_name}", word, listed)
+    if any(offer.name == word for offer in known.herd.resources):
+        return UsageError(f"`{word}` is a resource", "a device of it is wanted", "see `devherd status --devices`")
+    if hidden := devices_named((each for each in known.subjects if not each.offer), word):
+        return UsageError(f"{hidden[0].device_id} is not offered", hidden[0].left_out or NO_RULE, "offer it first")
+    if lost := devices_named(lost_subjects(known.herd.lost), word):
+        return UsageError(f"{lost[0].name} is lost", "no scan finds it", f"see `devherd explain {lost[0].device_id}`")
+    return unknown_word(known, word)
+
+
+NO_RULE = "no rule of the configuration offers it"
+
+
+def only(found: Sequence[Subject], word: str) -> Subject | None:
+    """The device; None without one. Raises UsageError, which lists the candidates, for several."""
+    if len({subject.key for subject in found}) > 1:
+        raise ambiguous(found, f"`{word}` names {len(found)} devices")
+    return found[0] if found else None
+
+
+def ambiguous(found: Sequence[Subject], what: str) -> UsageError:
+    """The error for a word that names several devices."""
+    shown = ", ".join(subject.name for subject in found[:MOST_NAMED])
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return UsageError(what, f"choose from {shown}{more}", "give the id of one")
+
+
 def devices_named(subjects: Iterable[Subject], word: str) -> list[Subject]:
     """The devices that a word names: all that have it as id, address, slot, serial, UUID or path, else by a beginning.
 
@@ -134,17 +222,13 @@ def _by_beginning(subjects: Iterable[Subject], word: str, address: str) -> list[
         or any(one.startswith(address) for one in _words(subject, "pci_address"))
     ]
     if len({subject.key[:2] for subject in found}) > 1:
-        shown = ", ".join(subject.name for subject in found[:MOST_NAMED])
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise UsageError(
-            f"`{word}` is the beginning of {len(found)} devices", f"choose from {shown}{more}", "give more of the id"
-        )
+        raise ambiguous(found, f"`{word}` is the beginning of {len(found)} devices")
     return found
 
 
 def _named(subject: Subject, word: str) -> Subject:
     """The device; named by the replica's id if the word is one."""
-    return Subject(subject.key, word, subject.offer, subject.device, subject.left_out, subject.facts)
+    return replace(subject, device_id=word)
 
 
 def _words(subject: Subject, fact: str) -> Iterator[str]:

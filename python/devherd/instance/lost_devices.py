@@ -1,20 +1,13 @@
-"""Lost devices for status, page, API and commands: found by id, address, serial or slot; as a line; as JSON."""
+"""Lost devices for status, page, API and commands: as a line, as text, as JSON."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from devherd.proto import health_pb2
 from devherd.text import duration, place
 
 Json = dict[str, Any]
-
-
-def named(devices: Iterable[health_pb2.LostDevice], text: str) -> list[health_pb2.LostDevice]:
-    """The lost devices with this id, PCI address, serial number or slot; if none, those whose id begins with `text`."""
-    devices = list(devices)
-    exact = [one for one in devices if text in {one.device, one.pci_address, one.serial, one.slot}]
-    return exact or [one for one in devices if text and one.device.startswith(text)]
 
 
 def line(device: health_pb2.LostDevice) -> str:
@@ -25,7 +18,7 @@ def line(device: health_pb2.LostDevice) -> str:
     held = f", last held by {', '.join(device.pods)}" if device.pods else ""
     found = ", ".join(sorted({finding.reason for finding in device.findings}))
     before = f", found before: {found}" if found else ""
-    return f"{device.resource_name} {device.device} is missing since {since}{was}{held}{before}"
+    return f"{device.resource_name} {device.device} has been lost for {since}{was}{held}{before}"
 
 
 def explanation(device: Json) -> Iterator[str]:
@@ -37,7 +30,9 @@ def explanation(device: Json) -> Iterator[str]:
         yield f"  model:       {device['model']}"
     where = place(*(device[name] or "" for name in ("pci_address", "slot", "serial", "port")))
     yield f"  was at:      {where or 'unknown'}"
-    yield f"  last held by: {', '.join(device['last_held_by']) or 'no pod, as far as is known'}"
+    before = device.get("held_before")
+    earlier = f"no pod when it was lost; {before['pod']} had it since {before['time']}" if before else ""
+    yield f"  last held by: {', '.join(device['last_held_by']) or earlier or 'no pod, as far as is known'}"
     listed = "yes, Unhealthy" if device["is_listed"] else "not any more"
     yield f"  kubelet's list: {listed}"
     for finding in device["findings"]:

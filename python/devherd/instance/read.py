@@ -5,6 +5,7 @@ The exporter and `devherd status` show the result.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -158,6 +159,20 @@ class InstanceState:
             if held.action == action and not held.is_over and not held.is_waiting
         ]
         return min(counting, default=None)
+
+    @cached_property
+    def shared_slots(self) -> frozenset[str]:
+        """The slots in which there are several cards, below a switch: a slot's name alone does not tell which."""
+        cards = {
+            (one.vendor, one.card, one.attributes.get("slot", "")) for each in self.resources for one in each.devices
+        }
+        cards |= {(one.vendor, one.card, one.slot) for one in self.lost}
+        counts = Counter(slot for _, card, slot in cards if card and slot)
+        return frozenset(slot for slot, count in counts.items() if count > 1)
+
+    def slot(self, name: str) -> str:
+        """A slot, and whether several cards share it: `129 (shared)`."""
+        return f"{name} (shared)" if name in self.shared_slots else name
 
     @cached_property
     def _verdict_of(self) -> Mapping[DeviceKey, health_pb2.Verdict]:
