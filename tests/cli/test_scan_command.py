@@ -2,15 +2,22 @@
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import termios
 from pathlib import Path
 
 import jsonschema
+import offered
 import pytest
+import scratch
 import yaml
 from command_line import COMMAND, devherd
 
+from devherd import spool
+from devherd.proto import health_pb2
+from devherd.proto.spool_pb2 import Instance, Offer
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -149,6 +156,70 @@ def test_explain_is_in_the_json_too(config):
     assert (shared["rule"], shared["sources"]) == ("resources[1]", {})
 
 
+@pytest.fixture
+def beside():
+    """A node of two GPUs with the files of its instance, which holds an Xid, a cordon and a lost device."""
+    directory = scratch.directory()
+    node = directory / "node"
+    SimulatedNode.create(node, preset("nvidia-8"))
+    found = json.loads(devherd("scan", "--output", "json", "--host-root", node, "--run-dir", "/nowhere").stdout)
+    first, second = [
+        (resource["name"], device["id"], device["attributes"]["pci_address"])
+        for resource in found["resources"]
+        for device in resource["devices"]
+    ][:2]
+    for (name, device_id, card), reason in ((first, "xid"), (second, "cordoned")):
+        known = offered.offers_in(directory).get(name, Offer(name=name, vendor="nvidia"))
+        known.devices.add(id=device_id, vendor="nvidia", card=card, reasons=[reason])
+        offered.put(directory, known)
+    held = health_pb2.Held(source="kernel-log", reason="xid", detail="fell off the bus", file="/dev/kmsg", value="79")
+    verdict = health_pb2.Verdict(vendor="nvidia", card=first[2], device=first[1], held=[held])
+    spool.write(directory / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict]))
+    lost = health_pb2.LostDevice(vendor="nvidia", device="GPU-gone", resource_name="nvidia.com/gpu")
+    spool.write(directory / "lost.pb", health_pb2.Lost(devices=[lost]))
+    spool.write(directory / "instance.pb", Instance(host_root=str(node), run_dir=str(directory)))
+    with socket.socket(socket.AF_UNIX) as supervisor:
+        supervisor.bind(str(directory / "supervisor.sock"))
+        supervisor.listen(64)
+        yield directory
+    shutil.rmtree(directory)
+
+
+def test_beside_a_running_instance_a_scan_has_its_verdicts(beside):
+    """Defect: `8 of 8 Healthy` where the kubelet was told that two are not."""
+    words = ("--run-dir", beside, "--host-root", beside / "node")
+    told = devherd("scan", "--unhealthy", "--explain", *words).stdout
+    inventory = json.loads(devherd("scan", "--unhealthy", "--output", "json", *words).stdout)
+
+    reasons = sorted(device["reasons"] for resource in inventory["resources"] for device in resource["devices"])
+    assert reasons == [["cordoned"], ["xid"]]
+    assert [(problem["device"], problem["path"]) for problem in inventory["problems"]] == [
+        ("GPU-gone", f"{beside}/lost.pb")
+    ]
+    assert "unhealthy: xid by kernel-log: fell off the bus /dev/kmsg: 79" in told
+    assert "2 devices (2 unhealthy), 1 problem" in told
+    assert told.endswith(f"and as the instance in {beside} holds it (`devherd status`)\n")
+
+
+def test_the_exit_code_of_a_scan_follows_the_verdicts_of_the_instance(beside):
+    """A cordon is wanted, and fails nothing."""
+    words = ("scan", "--fail-on-problem", "--run-dir", beside, "--host-root", beside / "node")
+    (beside / "lost.pb").unlink()
+    assert devherd(*words).code == 1
+    [offer] = offered.offers_in(beside).values()
+    del offer.devices[0].reasons[:]
+    offered.put(beside, offer)
+    assert devherd(*words).code == 0
+
+
+def test_a_scan_of_another_tree_has_nothing_of_the_instance(beside, tmp_path):
+    """The instance does not know it."""
+    SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
+    words = ("scan", "--fail-on-problem", "--run-dir", beside, "--host-root", tmp_path / "node")
+    assert devherd(*words).code == 0
+    assert " (0 unhealthy), 0 problems" in devherd(*words).stdout
+
+
 def test_a_problem_fails_the_scan_only_when_asked(config):
     """For scripts: exit 1, and everything is printed all the same."""
     assert devherd("scan", "--config", config).code == 0
@@ -257,7 +328,7 @@ def test_what_is_scanned_can_be_chosen(config, words, names, devices):
 
     assert [resource["name"] for resource in inventory["resources"]] == names
     assert sum(" → " in line for line in told.splitlines()) == devices
-    assert ("No device fits." in told) == (not names)
+    assert ("No device is unhealthy or has a warning." in told) == (not names)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +351,7 @@ def test_a_vendor_without_a_device_is_no_error(config):
     outcome = devherd("scan", "--vendor", "intel_fpga", "--config", config)
 
     assert outcome.code == 0
-    assert outcome.stdout.startswith("No device fits.\n")
+    assert outcome.stdout.startswith("No device of these resources and vendors.\n")
 
 
 def test_a_watch_goes_on_when_its_resource_goes_and_says_so(tmp_path):

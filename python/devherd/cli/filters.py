@@ -30,6 +30,17 @@ class Filters:
         """The globs that match no resource; it may have disappeared meanwhile."""
         return _not_among([resource.name for resource in resources], self.resources)
 
+    def none_fits(self) -> str:
+        """What is to be said if no device is selected."""
+        named = bool(self.resources or self.vendors)
+        if self.unhealthy:
+            return (
+                "No device of these resources and vendors is unhealthy or has a warning"
+                if named
+                else "No device is unhealthy or has a warning"
+            )
+        return "No device of these resources and vendors"
+
     def among(self, resources: Sequence[spool_pb2.Offer]) -> list[spool_pb2.Offer]:
         """The selected resources, with the selected devices."""
         selected = [

@@ -1,5 +1,8 @@
 """Scan the host once and print every resource, its devices and all read errors. Nothing is changed.
 
+Where an instance serves this host, its verdicts count as well: a scan alone sees neither past events nor cordons. The
+devices that it has lost are problems.
+
 The table is the default everywhere, also in a pipe; ask for json or yaml to process it.
 """
 
@@ -13,18 +16,22 @@ from typing import TYPE_CHECKING
 from devherd.cli import filters
 from devherd.cli.options import load_config
 from devherd.config.resolved import fits_any
-from devherd.errors import ExitCode, UsageError
-from devherd.instance.inventory_json import Json, inventory_json
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.health.verdicts import finding_of
+from devherd.instance import lost_devices
+from devherd.instance.inventory_json import Json, inventory_json, is_ill
 from devherd.inventory import DeviceKey, key_of
+from devherd.proto import health_pb2
+from devherd.proto.spool_pb2 import Problem
+from devherd.settings import DEFAULTS
 from devherd.spool import listed
 from devherd.text import amount
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from devherd._native import Finding
     from devherd.config.model import Config
-    from devherd.health.held import Held
-    from devherd.proto.spool_pb2 import Problem
     from devherd.scanner.once import ScanReport
 
 
@@ -37,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show the rule that selected each device, the source of every fact, and every finding",
     )
     parser.add_argument("--watch", action="store_true", help="scan each second and keep the table up to date")
-    parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if the scan has a problem")
+    parser.add_argument(
+        "--fail-on-problem",
+        action="store_true",
+        help="exit 1 for a problem, or a device that is Unhealthy other than by a cordon",
+    )
     filters.add_filter_arguments(parser)
 
 
@@ -46,15 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     config, chosen = load_config(arguments), filters.filters_of(arguments)
-    report = look(config)
+    report = with_verdicts(look(config), config)
     chosen.require(report.offers)
     if arguments.watch:
         from devherd.cli.tables import console, watch
 
-        return watch(console(), lambda: _seen(look(config), chosen, explain=arguments.explain))
+        return watch(console(), lambda: _seen(with_verdicts(look(config), config), chosen, explain=arguments.explain))
     report = _only(report, chosen)
-    _print(report, arguments.output, explain=arguments.explain)
-    return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and report.problems else ExitCode.DONE
+    _print(report, chosen, arguments.output, explain=arguments.explain)
+    is_wrong = bool(report.problems) or any(is_ill(device) for offer in report.offers for device in offer.devices)
+    return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and is_wrong else ExitCode.DONE
 
 
 def look(config: "Config") -> "ScanReport":
@@ -64,6 +76,37 @@ def look(config: "Config") -> "ScanReport":
 
     check_host_root(config)
     return scan_once(resolve(config))
+
+
+def with_verdicts(report: "ScanReport", config: "Config") -> "ScanReport":
+    """The report with the verdicts of the instance that serves this host, if one runs, and with its lost devices."""
+    from devherd.cli.instance import require_running
+    from devherd.instance.read import read_instance
+
+    settings = config.settings()
+    try:
+        require_running(settings)
+        herd = read_instance(settings)
+    except (UnreachableError, OSError) as error:
+        if isinstance(error.__cause__, PermissionError) and config.host_root == DEFAULTS.host_root:
+            hint = Problem(
+                path=str(settings.run_dir), error="an instance may run there; its verdicts are for root: use sudo"
+            )
+            return replace(report, notices=[*report.notices, hint])
+        return report
+    if herd.instance is None or Path(herd.instance.host_root).resolve() != config.host_root.resolve():
+        return report
+    known = {key_of(device): device for offer in herd.resources for device in offer.devices}
+    for device in (device for offer in report.offers for device in offer.devices):
+        if (held := known.get(key_of(device))) is not None:
+            device.reasons.extend(one for one in held.reasons if one not in device.reasons)
+            device.warnings.extend(one for one in held.warnings if one not in (*device.warnings, *device.reasons))
+    lost = [
+        Problem(vendor=one.vendor, device=one.device, path=str(settings.lost_file), error=lost_devices.line(one))
+        for one in herd.lost
+    ]
+    verdicts = {(one.vendor, one.card, one.device): one.held for one in herd.verdicts}
+    return replace(report, problems=[*report.problems, *lost], verdicts=verdicts, instance=str(settings.run_dir))
 
 
 def check_host_root(config: "Config") -> None:
@@ -99,7 +142,7 @@ def _seen(report: "ScanReport", chosen: filters.Filters, *, explain: bool) -> "R
     from devherd.cli import tables
 
     found = _only(report, chosen)
-    table = _table(replace(found, offers=filters.worst_first(found.offers)), explain=explain)
+    table = _table(replace(found, offers=filters.worst_first(found.offers)), chosen, explain=explain)
     return Group(*tables.absent_table(chosen.absent(report.offers)), table)
 
 
@@ -110,11 +153,11 @@ def _why_no_host(root: Path) -> str:
         return error.strerror or str(error)
 
 
-def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
+def _print(report: "ScanReport", chosen: filters.Filters, output: str, *, explain: bool) -> None:
     if output == "table":
         from devherd.cli.tables import console, show
 
-        show(console(), _table(report, explain=explain))
+        show(console(), _table(report, chosen, explain=explain))
         return
     inventory = inventory_of(report, explain=explain)
     if output == "json":
@@ -134,18 +177,21 @@ def inventory_of(report: "ScanReport", *, explain: bool) -> Json:
                 key = key_of(device)
                 entry["rule"] = report.rules.get(key)
                 entry["sources"] = dict(sorted(report.sources.get(key, {}).items()))
-                entry["findings"] = [_finding(held) for held in report.held.get(key, ())]
+                entry["findings"] = [_finding(action, found) for action, found in _findings(report, key)]
     return inventory
 
 
-def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
+def _table(report: "ScanReport", chosen: filters.Filters, *, explain: bool) -> "RenderableType":
     from rich.console import Group
 
     from devherd.cli import tables
 
-    shown = tables.scan_table(report.offers, report.problems, report.duration_seconds, report.notices)
-    if not report.offers and not report.vendors:
-        return Group("No device fits.", "", shown)
+    shown: RenderableType = tables.scan_table(report.offers, report.problems, report.duration_seconds, report.notices)
+    if report.instance:
+        of_instance = f"health: as seen now, and as the instance in {report.instance} holds it (`devherd status`)"
+        shown = Group(shown, of_instance)
+    if not report.offers and chosen != filters.Filters():
+        return Group(f"{chosen.none_fits()}.", "", shown)
     if not report.rules:
         return Group(*_where_it_looked(report.vendors), shown)
     if explain:
@@ -184,18 +230,26 @@ def _explanations(report: "ScanReport") -> Iterator[str]:
         yield f"{key[0]} {plain(key[2])} → {rule if is_left_out else f'{home}, by {rule}'}"
         for fact, source in sorted(report.sources.get(key, {}).items()):
             yield plain(f"    {fact}{_value(facts.get(key, {}).get(fact))} read from {source}")
-        for held in report.held.get(key, ()):
-            found = held.finding
+        for action, found in _findings(report, key):
             evidence = f"{found.file}: {found.value}" if found.value else found.file
-            yield plain(f"    {held.action}: {found.reason} by {found.source}: {found.detail} {evidence}".rstrip())
+            yield plain(f"    {action}: {found.reason} by {found.source}: {found.detail} {evidence}".rstrip())
     yield ""
 
 
-def _finding(held: "Held") -> Json:
-    found = held.finding
+def _findings(report: "ScanReport", key: DeviceKey) -> Iterator[tuple[str, "Finding"]]:
+    """The findings of the scan with their actions, then those that only the running instance holds."""
+    own = report.held.get(key, [])
+    yield from ((held.action, held.finding) for held in own)
+    seen = {(held.finding.source, held.finding.reason, held.finding.file) for held in own}
+    for held in report.verdicts.get(key, ()):
+        if not held.is_over and (held.source, held.reason, held.file) not in seen:
+            yield health_pb2.Action.Name(held.action).lower(), finding_of(held)
+
+
+def _finding(action: str, found: "Finding") -> Json:
     return {
         "reason": found.reason,
-        "action": held.action,
+        "action": action,
         "source": found.source,
         "detail": found.detail,
         "file": found.file or None,

@@ -1,6 +1,7 @@
 """One scan and one poll of the host, without a running instance and without changing anything."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from devherd._native import boot_id
@@ -11,7 +12,7 @@ from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.core import (
     edits_by,
     left_out_by,
@@ -42,6 +43,10 @@ class ScanReport:
     """Notes for users that are not problems."""
     config_warnings: list[str] = field(default_factory=list)
     """Effects of the configuration on this node that are probably mistakes."""
+    instance: str = ""
+    """The run directory of the instance whose verdicts are in the offers, too; empty without one."""
+    verdicts: Mapping[DeviceKey, Sequence[health_pb2.Held]] = field(default_factory=dict)
+    """What that instance holds against the devices."""
 
 
 def scan_once(config: ResolvedConfig) -> ScanReport:
