@@ -23,13 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd import spool
-from devherd.cli import status_table
+from devherd.cli import status_table, tables
 from devherd.cli.cordon import unwritable
+from devherd.cli.filters import Filters
 from devherd.config.resolved import ResolvedConfig
 from devherd.instance import read
 from devherd.instance.files import announce_standby, instance_of, open_standby_file
 from devherd.instance.read import read_instance
-from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
+from devherd.proto.health_pb2 import UNHEALTHY, Held, Lost, LostDevice, Verdict, Verdicts
 from devherd.proto.spool_pb2 import (
     Address,
     Addresses,
@@ -91,6 +92,84 @@ def run_dir():
 def options(run_dir):
     """The run directory, and a kubelet directory without a kubelet."""
     return "--run-dir", run_dir, "--kubelet-dir", run_dir / "kubelet"
+
+
+CARDS = Offer(
+    name="example.com/gpu",
+    vendor="nvidia",
+    devices=[
+        Device(id="GPU-b", card="2", attributes={"pci_address": "0000:02:00.0", "model": "H100", "slot": "4"}),
+        Device(id="GPU-a", card="1", attributes={"pci_address": "0000:01:00.0", "model": "H100", "slot": "4"}),
+        Device(id="MIG-1", card="3", attributes={"pci_address": "0000:03:00.0", "slot": "5"}, replicas=2),
+        Device(id="MIG-2", card="3", attributes={"pci_address": "0000:03:00.0", "slot": "5"}, reasons=["xid"]),
+    ],
+)
+
+
+def test_each_device_is_listed_with_its_model_while_all_is_well_too(run_dir):
+    """As nvidia-smi does: by the shortest name that every command takes, in the order of the bus; then what is lost."""
+    offered.put(run_dir, CARDS)
+    lost = LostDevice(vendor="nvidia", card="9", device="GPU-z", resource_name=CARDS.name, slot="4", pods=["default/x"])
+    spool.write(run_dir / "lost.pb", Lost(devices=[lost]))
+    outcome = devherd("status", "--devices", *options(run_dir))
+    rows = [re.split(r" {2,}", line.strip()) for line in outcome.stdout.splitlines()]
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert rows[:-2] == [
+        ["DEVICE", "RESOURCE", "MODEL", "SLOT", "ID", "HEALTH", "HELD BY"],
+        ["0000:01:00.0", "example.com/gpu", "H100", "4 (shared)", "GPU-a", "Healthy", "unknown"],
+        ["0000:02:00.0", "example.com/gpu", "H100", "4 (shared)", "GPU-b", "Healthy", "unknown"],
+        ["MIG-1 (2 replicas)", "example.com/gpu", "5", "MIG-1", "Healthy", "unknown"],
+        ["MIG-2", "example.com/gpu", "5", "MIG-2", "Unhealthy: xid", "unknown"],
+        ["a", "example.com/nic", "a", "Healthy", "unknown"],
+        [""],
+        ["RESOURCE", "LOST DEVICE", "SINCE", "PCI ADDRESS", "SLOT", "SERIAL", "LAST HELD BY"],
+    ]
+    assert rows[-2][:2] + rows[-2][-2:] == ["example.com/gpu", "GPU-z", "4 (shared)", "default/x"]
+    assert rows[-1] == ["when one is not to come back: devherd forget DEVICE"]
+
+
+def test_the_devices_fit_80_columns(run_dir):
+    """What is left out is said."""
+    offered.put(run_dir, CARDS)
+    made = status_table.devices(read_instance(Settings(run_dir=run_dir)), None, Filters(resources=[CARDS.name]))
+    console = tables.Console(width=80, file=io.StringIO())
+    tables.show(console, tables.Group(*made))
+    lines = console.file.getvalue().splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[-1] == "BY"
+    assert {"DEVICE", "MODEL", "HEALTH"} <= {*lines[0].split()}
+
+
+def test_devices_are_chosen_and_sorted_as_resources_are(run_dir):
+    """The same options as without `--devices`."""
+    offered.put(run_dir, CARDS)
+    ill = devherd("status", "--devices", "--unhealthy", *options(run_dir)).stdout.splitlines()
+    worst = devherd("status", "--devices", "--sort", "health", *options(run_dir)).stdout.splitlines()
+
+    assert [line.split()[0] for line in ill] == ["DEVICE", "MIG-2"]
+    assert worst[1].split()[0] == "MIG-2"
+    assert devherd("status", "--devices", "--unhealthy", "--resource", NIC.name, *options(run_dir)).stdout == (
+        "No device of these resources and vendors is unhealthy or has a warning.\n"
+    )
+
+
+def test_a_restart_that_a_process_asked_for_is_called_planned(run_dir):
+    """Defect: "1 by renewal", of a process that had "ended for a fresh sandbox"."""
+    children = Children(children=[Child(name="scanner", state="RUNNING", restarts={"renewal": 1, "exit": 2})])
+    spool.write(run_dir / "children.pb", children)
+
+    assert "2 by exit, 1 planned" in devherd("status", *options(run_dir)).stdout
+
+
+def test_a_revision_that_is_not_known_is_not_shown(run_dir):
+    """Defect: `devherd 0.1.0 (unknown)`."""
+    instance = instance_of(Settings(), ResolvedConfig(common=Settings()), pid=10, started=time.time())
+    instance.version, instance.revision = "0.1.0", "unknown"
+    spool.write(run_dir / "instance.pb", instance)
+
+    assert devherd("status", *options(run_dir)).stdout.startswith("devherd 0.1.0, process 10, up ")
 
 
 def test_the_table_shows_resources_what_is_wrong_and_processes(run_dir):

@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
     parser.add_argument("--watch", action="store_true", help="keep the table up to date, unhealthy devices first")
+    parser.add_argument(
+        "--devices",
+        action="store_true",
+        help="each device with its model, health and pods; JSON has all of that always",
+    )
     parser.add_argument("--sort", choices=("name", "health"), help="health: unhealthy devices first (default: name)")
     parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if anything shown is wrong")
     filters.add_filter_arguments(parser)
@@ -38,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         from devherd.cli.tables import console, watch
 
-        return watch(console(), lambda: _seen(settings, chosen, worst_first=arguments.sort != "name"))
+        return watch(console(), lambda: _seen(settings, chosen, arguments))
     resources = chosen.among(herd.resources)
     if arguments.output == "json":
         print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
     else:
         from devherd.cli.tables import console, show
 
-        show(console(), _table(herd, allocations, chosen, worst_first=arguments.sort == "health"))
+        show(console(), _table(herd, allocations, chosen, arguments))
     from devherd.cli.status_table import has_problem
 
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and has_problem(herd, resources) else ExitCode.DONE
@@ -93,19 +98,22 @@ def status_json(herd: InstanceState, allocations: Allocations | None) -> Json:
     return status
 
 
-def _seen(settings: Settings, chosen: filters.Filters, *, worst_first: bool) -> "RenderableType":
+def _seen(settings: Settings, chosen: filters.Filters, arguments: argparse.Namespace) -> "RenderableType":
     """The view of `--watch`; the error as text while no instance runs, because it may come back."""
     try:
-        return _table(*look(settings), chosen, worst_first=worst_first)
+        return _table(*look(settings), chosen, arguments)
     except UnreachableError as error:
         return str(error)
 
 
 def _table(
-    herd: InstanceState, allocations: Allocations | None, chosen: filters.Filters, *, worst_first: bool
+    herd: InstanceState, allocations: Allocations | None, chosen: filters.Filters, arguments: argparse.Namespace
 ) -> "RenderableType":
     from rich.console import Group
 
     from devherd.cli import status_table
 
+    worst_first = arguments.sort == "health" or (arguments.watch and arguments.sort is None)
+    if arguments.devices:
+        return Group(*status_table.devices(herd, allocations, chosen, worst_first=worst_first))
     return Group(*status_table.parts(herd, allocations, chosen, worst_first=worst_first))

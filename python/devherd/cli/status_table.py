@@ -1,6 +1,7 @@
 """The running instance as tables: its settings, its problems, its resources, its processes."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -8,17 +9,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from devherd.cli import tables
+from devherd.cli import filters, tables
 from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
-from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill
+from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill, model_of
 from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
 from devherd.inventory import Allocations
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import uncordon
 from devherd.spool import listed, size_of
-from devherd.text import duration
+from devherd.text import duration, first_lines, sharing_of, version_text
 
 
 def parts(
@@ -36,7 +37,8 @@ def parts(
         yield from _head(herd.instance, _http(herd))
         if herd.standby:
             waits = duration(time.time() - herd.standby.since)
-            what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
+            which = version_text(herd.standby.version, herd.standby.revision)
+            what = f"{which} stands by to take over, up {waits}"
             yield Text(plain(what), "bold")
         yield ""
     if noted:
@@ -44,8 +46,7 @@ def parts(
         yield from _about_cordons(herd, noted)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
-    lost = [device for device in herd.lost if device.resource_name in {resource.name for resource in named}]
-    yield from _lost(herd.lost if choice == Filters() else lost)
+    yield from _lost(herd, _lost_of(herd, choice))
     complaints = [
         *_about_the_supervisor(herd),
         *([Text(plain(lack), "red")] if (lack := herd.lack_of_room()) else []),
@@ -66,11 +67,62 @@ def parts(
     elif resources:
         yield _resources(herd, resources, allocations)
     elif choice.unhealthy:
-        yield "No device is unhealthy or has a warning."
+        yield f"{choice.none_fits()}."
     others = [child for name, child in sorted(herd.children.items()) if not name.startswith("resource:")]
     if others:
         yield ""
         yield _others(herd, sorted(others, key=lambda child: worst_first and child.state == RUNNING))
+
+
+def devices(
+    herd: InstanceState, allocations: Allocations | None, choice: Filters, *, worst_first: bool = False
+) -> Iterator[RenderableType]:
+    """Each device with its model, health and pods, by address; and the lost ones."""
+    chosen = [
+        spool_pb2.Offer(name=one.name, vendor=one.vendor, devices=sorted(one.devices, key=_address))
+        for one in choice.among(herd.resources)
+    ]
+    if chosen:
+        yield _every_device(herd, filters.worst_first(chosen) if worst_first else chosen, allocations)
+    elif choice != Filters():
+        yield f"{choice.none_fits()}."
+    else:
+        yield "No device has been found: `devherd scan` says where it looked."
+    if lost := _lost_of(herd, choice):
+        yield ""
+        yield from list(_lost(herd, lost))[:-1]
+
+
+def _address(device: spool_pb2.Device) -> str:
+    return device.attributes.get("pci_address", "")
+
+
+def _every_device(herd: InstanceState, chosen: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
+    """A row for each device, by the shortest of its names that every command takes."""
+    addresses = Counter(_address(device) for resource in herd.resources for device in resource.devices)
+    droppable = ("ID", "SLOT", "RESOURCE", "MODEL")
+    made = table("DEVICE", "RESOURCE", "MODEL", "SLOT", "ID", "HEALTH", "HELD BY", dispensable=droppable)
+    for resource in chosen:
+        for device in resource.devices:
+            address = _address(device)
+            sharing = sharing_of(device)
+            made.add_row(
+                (address if addresses[address] == 1 and address else plain(device.id))
+                + f" ({sharing})" * bool(sharing),
+                resource.name,
+                plain(model_of(device.vendor or resource.vendor, device.attributes)),
+                plain(herd.slot(device.attributes.get("slot", ""))),
+                plain(device.id),
+                tables.health(device),
+                plain(_holders(resource.name, device, allocations) or "-"),
+            )
+    return made
+
+
+def _lost_of(herd: InstanceState, choice: Filters) -> Sequence[health_pb2.LostDevice]:
+    """The lost devices of the chosen resources; all of them without a choice."""
+    names = {resource.name for resource in replace(choice, unhealthy=False).among(herd.resources)}
+    return herd.lost if choice == Filters() else [device for device in herd.lost if device.resource_name in names]
 
 
 def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
@@ -107,7 +159,8 @@ def has_problem(herd: InstanceState, resources: list[spool_pb2.Offer]) -> bool:
 
 def _head(instance: spool_pb2.Instance, http: str) -> Iterator[Text]:
     up = duration(time.time() - instance.started)
-    yield Text(plain(f"devherd {instance.version} ({instance.revision}), process {instance.pid}, up {up}"), "bold")
+    which = version_text(instance.version, instance.revision)
+    yield Text(plain(f"{which}, process {instance.pid}, up {up}"), "bold")
     yield Text(
         plain(f"configuration {instance.config or 'from options and environment'}; run directory {instance.run_dir}")
     )
@@ -143,7 +196,7 @@ def _about_cordons(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Ite
             yield Text(plain(f"cordoned {who}: {uncordon(resource.name, device.id)} ends it"), "dim")
 
 
-def _lost(devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
+def _lost(herd: InstanceState, devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
     """The lost devices, including those that are no longer in the kubelet's lists."""
     if not devices:
         return
@@ -159,7 +212,7 @@ def _lost(devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:
     )
     for device in devices:
         since = f"{duration(time.time() - device.since_timestamp_seconds)} ago"
-        place = (plain(device.pci_address), plain(device.slot), plain(device.serial))
+        place = (plain(device.pci_address), plain(herd.slot(device.slot)), plain(device.serial))
         name = Text(plain(device.device), "red")
         made.add_row(device.resource_name, name, since, *place, plain(", ".join(device.pods)))
     yield made
@@ -183,8 +236,8 @@ def _about_registration(herd: InstanceState, resources: list[spool_pb2.Offer]) -
 def _about_the_configuration(herd: InstanceState) -> Iterator[Text]:
     if herd.configuration.refusal:
         yield Text(plain(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}"), "red")
-    for warning in herd.configuration.warnings:
-        yield Text(plain(f"configuration: {warning}"), "yellow")
+    for line in first_lines(herd.configuration.warnings, "warnings"):
+        yield Text(plain(f"configuration: {line}"), "yellow")
 
 
 def _about_http(herd: InstanceState) -> Iterator[Text]:
@@ -224,6 +277,8 @@ def _others(herd: InstanceState, children: list[spool_pb2.Child]) -> Table:
     return made
 
 
+RENEWAL = "renewal"
+"""A restart that the process itself asked for, to see a directory that was made anew."""
 _OF_A_PROCESS = ("STATE", "UPTIME", "RESTARTS", "LAST EXIT")
 _DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
@@ -235,7 +290,11 @@ def _process(herd: InstanceState, child: spool_pb2.Child | None) -> tuple[Render
     pid = f" {child.pid}" if child.pid else ""
     is_running, suffix = child.state == RUNNING, ", silent" if child.name in herd.silent else ""
     uptime = duration(time.time() - child.started_timestamp_seconds) if is_running else ""
-    restarts = ", ".join(f"{count} by {cause}" for cause, count in sorted(child.restarts.items()) if count)
+    restarts = ", ".join(
+        f"{count} planned" if cause == RENEWAL else f"{count} by {cause}"
+        for cause, count in sorted(child.restarts.items())
+        if count
+    )
     return (
         Text(f"{child.state}{pid}{suffix}", "green" if is_running and not suffix else "red"),
         uptime,

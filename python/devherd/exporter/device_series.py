@@ -6,17 +6,14 @@ A device's lines are cached between scrapes, by its bytes in the offer: few of 1
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
-from devherd._native import vendors
 from devherd.config.sections import DeviceMetrics
 from devherd.exporter import declarations
 from devherd.exporter.exposition import Family
+from devherd.instance.inventory_json import model_of
 from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import HEALTHY, UNHEALTHY, ids_of
-
-# Facts that name the model, by vendor, best first; every card has the last one, the PCI device id.
-_MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
 
 _healthy, _info, _reason, _warning, _held_elsewhere, _open_processes = (
     kind.line()
@@ -54,8 +51,7 @@ class PlainDevice:
         """Lines of /metrics; empty if the setting omits them."""
         if of_devices in ("all", "physical"):
             vendor = device.vendor or resource_vendor
-            model = next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), "")
-            facts = vendor, model, self.pci_address, ",".join(map(str, device.numa_nodes))
+            facts = vendor, model_of(vendor, attributes), self.pci_address, ",".join(map(str, device.numa_nodes))
             self.healthy = "".join([_healthy(each, not reasons) for each in series])
             self.info = "".join([_info((*each, *facts), 1) for each in series])
         if of_devices != "none":

@@ -5,15 +5,19 @@ Other programs rely on the key names and their order.
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from devherd._native import vendors
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDON, CORDONED, uncordon
 from devherd.spool import listed
 from devherd.text import version
 
 Json = dict[str, Any]
+
+# Facts that name the model, by vendor, best first; every card has the last one, the PCI device id.
+_MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
 
 
 def inventory_json(
@@ -55,6 +59,11 @@ def is_ill(device: spool_pb2.Device) -> bool:
 def is_cordoned(device: spool_pb2.Device) -> bool:
     """True if an operator has cordoned the device."""
     return CORDONED in device.reasons
+
+
+def model_of(vendor: str, attributes: Mapping[str, str]) -> str:
+    """The model of a vendor's device with these facts; empty if no fact tells it."""
+    return next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), "")
 
 
 def cordon_of(held: Iterable[health_pb2.Held]) -> str:
