@@ -266,10 +266,15 @@ def take_reloads() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
+def is_in_pod() -> bool:
+    """Whether this process is in a pod: the kubelet sets this variable in every container of one."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def is_in_container() -> bool:
     """Whether this process is in a container, by the marks of Kubernetes, docker and podman."""
     marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return "KUBERNETES_SERVICE_HOST" in os.environ or any(mark.exists() for mark in marks)
+    return is_in_pod() or any(mark.exists() for mark in marks)
 
 
 ChildMain = Callable[[Child], int]

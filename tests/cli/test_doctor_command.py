@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import socket
 import tarfile
 
 import pytest
 import scratch
 from command_line import devherd
 
+from devherd import spool
 from devherd.doctor.bundle import CONTENTS, LEFT_OUT, redacted, write
+from devherd.proto.spool_pb2 import Instance
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -46,6 +49,26 @@ def test_the_report_has_a_line_for_each_check_and_ends_with_the_sum(host):
     assert "device-plugins/kubelet.sock does not exist — start the kubelet" in away
     assert lines[-1].startswith("1 problem, ")
     assert not (host / "run").exists()
+
+
+def test_beside_a_running_instance_it_looks_where_the_instance_looks(host):
+    """Defect: "no device was found", beside an instance that served them from another host root."""
+    run_dir, config = host / "run", host / "config.yaml"
+    run_dir.mkdir()
+    config.write_text("resources: [{match: {vendor: intel_fpga}, name: example.com/fpga}]\n")
+    spool.write(run_dir / "instance.pb", Instance(host_root=f"{host}/node", config=str(config)))
+    words = ("doctor", f"--kubelet-dir={host}/kubelet", f"--run-dir={run_dir}", "--listen=")
+    with socket.socket(socket.AF_UNIX) as supervisor:
+        supervisor.bind(str(run_dir / "supervisor.sock"))
+        supervisor.listen(64)
+        beside = devherd(*words, "--bundle", host / "bundle.tar.gz").stdout
+        (host / "empty").mkdir()
+        given = devherd(*words, "--host-root", host / "empty").stdout
+
+    assert "devices        example.com/fpga: 2 devices" in beside
+    assert "no device was found" in given
+    with tarfile.open(host / "bundle.tar.gz") as archive:
+        assert b"example.com/fpga" in archive.extractfile("devherd-support/config.yaml").read()
 
 
 def test_json_has_level_topic_text_and_cure(host):

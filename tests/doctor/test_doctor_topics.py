@@ -261,7 +261,7 @@ def test_a_directory_whose_path_is_too_long_for_a_resources_socket_has_its_own_c
 
 
 @pytest.mark.parametrize(
-    ("number", "is_container", "cure"),
+    ("number", "is_in_pod", "cure"),
     [
         (errno.ENOENT, False, "name the kubelet's --root-dir with --kubelet-root-dir"),
         (errno.ENOENT, True, "give the kubelet's --root-dir as the chart's `kubeletDir`"),
@@ -272,9 +272,9 @@ def test_a_directory_whose_path_is_too_long_for_a_resources_socket_has_its_own_c
         (errno.EMFILE, False, "raise the limit of open files"),
     ],
 )
-def test_the_cure_of_a_socket_follows_from_the_error(monkeypatch, number, is_container, cure):
+def test_the_cure_of_a_socket_follows_from_the_error(monkeypatch, number, is_in_pod, cure):
     """Defect: "mount the directory in the pod" was said on bare metal, and of a socket that SELinux refuses."""
-    monkeypatch.setattr(cures, "is_in_container", lambda: is_container)
+    monkeypatch.setattr(cures, "is_in_pod", lambda: is_in_pod)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert cures.of_pod_resources(OSError(number, os.strerror(number)), Settings()).startswith(cure)
 

@@ -2,9 +2,10 @@
 
 It checks rights, kernel, clock, kubelet, container runtime, devices and drivers, notifications, certificates, disk
 space and the running instance, if any; it changes nothing, but makes a socket beside the kubelet's and removes it. In a
-pod it sees what devherd sees there. `--bundle` also writes an archive for a defect report. It contains the names of
-devices and of the pods that hold them, but no values of the configuration that look like secrets: check it before you
-send it.
+pod it sees what devherd sees there. Host root and configuration are those of the running instance, unless given.
+
+`--bundle` also writes an archive for a defect report. It contains the names of devices and of the pods that hold them,
+but no values of the configuration that look like secrets: check it before you send it.
 """
 
 import argparse
@@ -16,13 +17,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devherd.cli.instance import as_in_force
+from devherd.cli.instance import as_in_force, reaching_settings, require_running
 from devherd.cli.options import load_config
 from devherd.doctor.line import Level, Line
 from devherd.errors import DevherdError, ExitCode
 from devherd.instance.inventory_json import Json
+from devherd.instance.read import read_instance
 from devherd.settings import Settings
-from devherd.text import amount, revision, version
+from devherd.text import amount, version, version_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +64,26 @@ def _configured(arguments: argparse.Namespace) -> "tuple[ResolvedConfig | None, 
     """The configuration, None if it is bad; the settings of the instance; the error, empty if there is none."""
     from devherd.config.loader import resolve
 
+    _look_as_the_instance_does(arguments)
     try:
         config = resolve(load_config(arguments))
         return config, as_in_force(config.settings(), arguments), ""
     except DevherdError as error:
         return None, _settings_without_file(arguments), f"{error.what}: {error.why}"
+
+
+def _look_as_the_instance_does(arguments: argparse.Namespace) -> None:
+    """Take host root and configuration from the running instance, unless options or environment give them."""
+    try:
+        settings = reaching_settings(arguments, is_warned=False)
+        require_running(settings)
+        instance = read_instance(settings).instance
+    except (DevherdError, OSError):
+        return
+    for name in ("config", "host_root") if instance else ():
+        is_given = getattr(arguments, name) or os.environ.get(f"DEVHERD_{name.upper()}")
+        if not is_given:
+            setattr(arguments, name, getattr(instance, name) or None)
 
 
 def _settings_without_file(arguments: argparse.Namespace) -> Settings:
@@ -153,4 +170,4 @@ def _parts(found: "Examination", settings: Settings) -> "Iterator[tuple[str, Par
 
 
 def _versions() -> str:
-    return f"devherd {version()} ({revision()})\nPython {platform.python_version()}\n{platform.platform()}\n"
+    return f"{version_line()}\nPython {platform.python_version()}\n{platform.platform()}\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from devherd import _native
 from devherd.doctor.line import Line, ok, problem, warning
 from devherd.process import OLDEST_CLOCK, is_in_container
-from devherd.text import revision, version
+from devherd.text import version_line
 
 TOPIC = "environment"
 _OLDEST_KERNEL = (5, 6)
@@ -53,7 +53,7 @@ def look() -> Environment:
 def judge(found: Environment) -> Iterator[Line]:
     """The report lines."""
     where = "in a container" if found.is_container else "on the host"
-    yield ok(TOPIC, f"devherd {version()} ({revision()}), Python {found.python}, Linux {found.kernel}, {where}")
+    yield ok(TOPIC, f"{version_line()}, Python {found.python}, Linux {found.kernel}, {where}")
     if found.user == 0:
         yield ok(TOPIC, f"runs as root, with {found.capabilities.bit_count()} capabilities")
     else:

@@ -17,7 +17,7 @@ from devherd.instance import lost_devices
 from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, read_instance
 from devherd.kubelet.registration import is_away, knock
 from devherd.mounts import mount_at, mounts_of
-from devherd.process import heartbeats_of, is_in_container
+from devherd.process import heartbeats_of, is_in_pod
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 
@@ -102,7 +102,7 @@ def judge(found: Instance) -> Iterator[Line]:
     yield from _of_the_herd(found.herd, is_kubelet_away=found.is_kubelet_away)
     for path in found.read_only:
         of_the_unit = f"`ReadWritePaths=-{path}` in `systemctl edit devherd`, and a restart"
-        cure = "mount it writable in the pod" if is_in_container() else of_the_unit
+        cure = "mount it writable in the pod" if is_in_pod() else of_the_unit
         yield problem(TOPIC, f"{path} is read-only for the instance that runs", cure)
     for path in found.removed:
         cure = "restart it, or the kubelet: then devherd ends by itself, to be started again"

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from devherd.process import MORE_PROCESS_IDS, is_in_container
+from devherd.process import MORE_PROCESS_IDS, is_in_pod
 from devherd.settings import Settings
 
 AWAY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
@@ -18,7 +18,7 @@ def _denied() -> str:
     """Owners and modes refuse nothing to root."""
     if os.geteuid() != 0:
         return "run as root"
-    if is_in_container():
+    if is_in_pod():
         return (
             "a security module refuses it: `ausearch -m avc -ts recent` on the host; set securityContext to what its"
             " policy permits, such as seLinuxOptions.type, or allow it there"
@@ -45,9 +45,9 @@ def of_directory(error: OSError) -> str:
     """Where no socket can be made in the directory for sockets."""
     if error.errno == errno.EROFS:
         writable = "`ReadWritePaths=-` and this directory in `systemctl edit devherd`"
-        return "mount it writable in the pod" if is_in_container() else f"make it writable: {writable}"
-    if is_in_container():
-        return _of(error, "mount the kubelet's directory of this name in the pod")
+        return "mount it writable in the pod" if is_in_pod() else f"make it writable: {writable}"
+    if is_in_pod():
+        return _of(error, "start the kubelet, which makes it; if it runs, mount its directory of this name in the pod")
     return _of(error, "start the kubelet, which makes it, or name its directory with --kubelet-dir")
 
 
@@ -60,7 +60,7 @@ def of_pod_resources(error: OSError, settings: Settings) -> str:
     """Where PodResources' socket takes no call: it moves with the kubelet's `--root-dir`, that of registrations not."""
     if error.errno == errno.ECONNREFUSED:
         return "start the kubelet: nobody listens at the socket"
-    if is_in_container():
+    if is_in_pod():
         return _of(
             error,
             "give the kubelet's --root-dir as the chart's `kubeletDir`, or in the kustomization's hostPath of"
