@@ -380,7 +380,9 @@ COMMON_OPTIONS: Mapping[str, CommonOption] = {
         "DIR", "the kubelet's --root-dir, with pod-resources in it (default: as --kubelet-dir)"
     ),
     "registration": CommonOption(
-        "WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"
+        "WAY",
+        "kubelet_socket: register at the kubelet's socket; plugins_registry: by a socket that it finds there"
+        " (default: {})",
     ),
     "run_dir": CommonOption("DIR", "sockets and state of the instance (default: {})"),
     "state_dir": CommonOption(

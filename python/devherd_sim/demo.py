@@ -19,6 +19,7 @@ from rich.text import Text
 from devherd import spool
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
+from devherd.text import amount
 from devherd_sim.kubelet.pod import Allocation
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
@@ -215,12 +216,8 @@ class Demo:
         return await self._testbed.until(offered, f"the reasons of {resource} in the offers", WITHIN_SECONDS)
 
     def _show_resources(self) -> None:
-        table = Table(box=None, padding=(0, 2, 0, 4))
-        for title in ("resource", "devices", "of"):
-            table.add_column(title)
         for resource in self._resources():
-            table.add_row(resource.name, " ".join(device.id for device in resource.devices), resource.vendor)
-        self._console.print(table)
+            self._say(f"{resource.name}\n    {amount(len(resource.devices), 'device')} of {resource.vendor}")
 
     def _act(self, title: str, what: str) -> None:
         self._console.print(Text(f"\n{time.monotonic() - self._started:5.1f} s  {title}", "bold"))

@@ -287,7 +287,7 @@ def test_parts_of_a_card_that_is_there_are_not_lost_and_those_of_a_lost_card_are
     other = device("MIG-7", **PART | {"uuid": "MIG-7", "gpu_instance": "5"})
     assert node.scan(whole, other)[1] == (
         "MIG-1",
-        "is not missed any more: its card is there, divided otherwise",
+        "is no longer lost: its card is there, divided otherwise",
         True,
     )
 
@@ -325,7 +325,7 @@ def test_what_was_cordoned_or_left_by_the_configuration_is_not_lost():
     node.dropped = ("generic", "nvidia")
     assert [name for name, _, _ in node.scan()] == ["usb"]
     node.vendors = ("generic",)
-    assert node.scan() == [("GPU-1", "is not missed any more: the configuration does not serve it", True)]
+    assert node.scan() == [("GPU-1", "is no longer lost: the configuration excludes it", True)]
 
 
 def order(known, since=None):

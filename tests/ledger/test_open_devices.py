@@ -141,7 +141,7 @@ def test_without_the_rights_nothing_is_known_instead_of_nothing_open(monkeypatch
     (tmp_path / "self").mkdir()
     (tmp_path / "self/status").write_text("Name:\tpre-start\nCapEff:\t0000000000000004\n")
     monkeypatch.setattr(processes, "_PROC", tmp_path)
-    with pytest.raises(NotSeenError, match="devherd lacks CAP_SYS_PTRACE: in a pod add the component `ledger`"):
+    with pytest.raises(NotSeenError, match="CAP_SYS_PTRACE missing: add the component `ledger` in a pod"):
         opened({(1, 3)}, (), NOBODY)
 
 

@@ -65,7 +65,7 @@ class News:
     device: health_pb2.LostDevice
     text: str
     is_over: bool
-    """True if it is not missed any more."""
+    """True if it is no longer lost."""
 
 
 @dataclass(frozen=True)
@@ -377,19 +377,19 @@ def _whole_of(facts: Mapping[str, str]) -> str:
 
 
 def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> str | None:
-    """Why a device is not missed any more; None if it is still missed."""
+    """Why a device is no longer lost; None if it still is."""
     there = _found(key, lost, host)
     away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
     if there is not None:
         return f"is back after {away}{_what_differs(lost, there)}"
     if lost.vendor not in host.vendors or (lost.vendor in host.dropped and not lost.is_of_pci):
-        return "is not missed any more: the configuration does not serve it"
+        return "is no longer lost: the configuration excludes it"
     if lost.part and _has_its_card(lost, host):
-        return "is not missed any more: its card is there, divided otherwise"
+        return "is no longer lost: its card is there, divided otherwise"
     if not lost.part and lost.is_of_pci and lost.driver:
         driver = host.driver_at(lost.pci_address)
         if driver and driver != lost.driver:
-            return f"is not missed any more: its PCI function {lost.pci_address} has the driver {driver} now"
+            return f"is no longer lost: its PCI function {lost.pci_address} has the driver {driver} now"
     return None
 
 

@@ -11,6 +11,7 @@ from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import GONE
 from devherd.spool import ids_of
+from devherd.text import version_text
 
 Reasons = dict[str, dict[str, list[str]]]
 """The reasons of each Unhealthy device, by resource and device."""
@@ -134,7 +135,7 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
 
 def second_instance_event(what: str, standby: spool_pb2.Standby, node: str, now: float) -> Json:
     """An Event about a node: another instance has stood by for longer than a roll-out takes."""
-    text = f"devherd {standby.version} ({standby.revision}) stands by beside the one that serves: {what}"
+    text = f"{version_text(standby.version, standby.revision)} stands by beside the one that serves: {what}"
     return _event(_node(node), ("Warning", "SecondInstance"), text[:LONGEST_MESSAGE], node, now)
 
 
@@ -150,7 +151,7 @@ def application_event(event: history.HistoryEvent, pod: Json, node: str, now: fl
 
 
 def lost_event(event: history.HistoryEvent, node: str) -> Json:
-    """An Event about a node: a device is missing, is back, or is not missed any more."""
+    """An Event about a node: a device is missing, is back, or is no longer lost."""
     text = f"{event.resource_name} {event.device_id} {event.message}"
     what = ("Warning", "DeviceMissing") if event.reasons else ("Normal", "DeviceFound")
     return _event(_node(node), what, text[:LONGEST_MESSAGE], node, event.time)

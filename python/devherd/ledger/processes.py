@@ -151,9 +151,7 @@ def _lacking() -> list[str]:
 def _hidden() -> str:
     """Why the processes of the host cannot be seen; empty if they can."""
     if lacking := _lacking():
-        return (
-            f"devherd lacks {' and '.join(lacking)}: in a pod add the component `ledger`, else give it to the service"
-        )
+        return f"{' and '.join(lacking)} missing: add the component `ledger` in a pod, CapabilityBoundingSet= in a unit"
     try:
         if not is_in_container() or str((_PROC / "self/ns/pid").readlink()) == _INITIAL_PIDS:
             return ""

@@ -191,7 +191,7 @@ class SourceRequests:
                 if file.name not in requests:
                     file.unlink(missing_ok=True)
         except OSError as error:
-            text = "cannot write %s: %s; sources keep their last requests"
+            text = "cannot write %s: %s; health checks go on with the previous list"
             self._unwritable.complain(text, self._directory, error, about=self._directory)
         else:
             self._unwritable.over()

@@ -13,6 +13,7 @@ from devherd.instance.files import read_standby
 from devherd.process import YIELD, Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor.process import Process
+from devherd.text import version_text
 
 YIELD_SECONDS = 1.0
 """Limit for a child to be ready to hand over, else it is stopped. The others serve on for `Waits.hand_over`."""
@@ -66,7 +67,7 @@ class HandOver:
         if standby is None:
             return False
         self._yields_until = time.monotonic() + YIELD_SECONDS
-        log.info("handing over to devherd %s (%s), which stands by", standby.version, standby.revision)
+        log.info("handing over to %s, which stands by", version_text(standby.version, standby.revision))
         for child in heirs:
             child.signal(YIELD)
         return True

@@ -26,7 +26,7 @@ from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
 from devherd.supervisor.service_manager import ServiceManager
-from devherd.text import revision, version
+from devherd.text import first_lines, version_line
 
 log = logging.getLogger(__name__)
 
@@ -332,15 +332,15 @@ class Herd(Supervisor):
     def _log_start(self) -> None:
         settings = self._settings
         text = (
-            f"devherd {version()} ({revision()}) starts:"
+            f"{version_line()} starts:"
             f" configuration {self._loader.config.source or 'from options and environment'},"
             f" host root {settings.host_root}, kubelet directory {settings.kubelet_dir},"
             f" run directory {settings.run_dir}, {f'HTTP on {settings.listen}' if settings.listen else 'no HTTP'}"
         )
         log.info("%s", text)
         self.options.history.note("process", text)
-        for warning in self._loader.config.warnings:
-            log.warning("%s", warning)
+        for line in first_lines(self._loader.config.warnings, "warnings"):
+            log.warning("%s", line)
         if notice := notice_of_labels(self._loader.config, settings):
             log.warning("%s", notice)
 

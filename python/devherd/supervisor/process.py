@@ -215,7 +215,7 @@ class Process(Subprocess):
 
     def _exit_text(self, status: int) -> str:
         if self._cause == RENEWED:
-            return "ended for a fresh sandbox"
+            return "restarted: a directory that it uses was made anew"
         text = "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
         lacks_threads = status and any(output.lacks_threads for output in self.dispatchers.values())
         return f"{text}: no thread could be started; {MORE_PROCESS_IDS}" if lacks_threads else text
