@@ -47,12 +47,13 @@ def test_each_wrong_configuration_gives_one_line_with_place_key_value_and_cure(t
 
 def test_all_errors_of_a_file_are_found_at_once():
     """Nobody should have to fix one error to see the next."""
-    found = errors_of("scan: {period: x}\nhealth: {pol: 1s}\nresources: [{name: bad}]\n")
+    found = errors_of("scan: {period: x}\nhealth: {pol: 1s}\nresources: [{name: bad, match: {idd: x}}]\n")
 
     assert [line.split(": ")[0] for line in found] == [
         "c.yaml:1:16 — scan.period",
         "c.yaml:2:10 — health.pol",
         "c.yaml:3:20 — resources[0].name",
+        "c.yaml:3:33 — resources[0].match.idd",
     ]
 
 

@@ -3,6 +3,7 @@
 pydantic's errors are converted to the same form.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -176,6 +177,19 @@ def _unknown_names(config: Config) -> Iterator[Problem]:
     for number, health_rule in enumerate(config.health.rules):
         yield from unknown_names(("health", "rules", number, "match"), health_rule.match)
     yield from unknown_reasons(config.health)
+
+
+def unknown_names_in(content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The same errors for the content of a file that is not valid otherwise."""
+    health = content.get("health")
+    parts = {("resources",): content.get("resources")}
+    if isinstance(health, Mapping):
+        parts |= {("health", key): health.get(key) for key in ("external", "rules")}
+    for location, rules in parts.items():
+        for number, rule in enumerate(rules if isinstance(rules, list) else ()):
+            if isinstance(rule, Mapping) and isinstance(rule.get("match"), Mapping):
+                with contextlib.suppress(ValidationError):
+                    yield from unknown_names((*location, number, "match"), Match.model_validate(rule["match"]))
 
 
 def _sharing(config: Config) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from devherd.config import model, resolved, sections, yaml_file
-from devherd.config.checks import conflicts, place_of, placed, problems_of, warnings_of
+from devherd.config.checks import conflicts, place_of, placed, problems_of, unknown_names_in, warnings_of
 from devherd.config.chosen_file import ConfigSource, chosen_again, source_of
 from devherd.config.common import given_values
 from devherd.config.errors import Location, Positions, Problem, config_error
@@ -149,7 +149,7 @@ def valid(
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
     except ValidationError as error:
-        problems = [*problems_of(error)]
+        problems = [*problems_of(error), *unknown_names_in(content)]
     if misread := list(yaml_file.misread(positions)):
         places = {problem.location for problem in misread}
         problems = [*misread, *(problem for problem in problems if problem.location not in places)]

@@ -37,7 +37,7 @@ REPLACE_ME = 1
 """Exit code of a process that must be replaced."""
 NOT_STARTED = "NVML cannot be asked — {error} — check memory and the pids limit"
 PAUSED = (
-    "NVML paused — NVIDIA's manager of drivers or MIG devices has set the node's label {label} to {value}"
+    "NVML is let go of — NVIDIA's manager of drivers or MIG devices has set the node's label {label} to {value}"
     " — it is taken again when that is over"
 )
 PAUSE_SECONDS = 180.0
