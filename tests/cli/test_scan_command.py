@@ -212,6 +212,27 @@ def test_the_exit_code_of_a_scan_follows_the_verdicts_of_the_instance(beside):
     assert devherd(*words).code == 0
 
 
+def test_who_may_not_read_the_verdicts_is_told_so(monkeypatch, tmp_path):
+    """The run directory is root's: "8 of 8 Healthy" would be a guess."""
+    from devherd.cli import instance, scan
+    from devherd.config.model import Config
+    from devherd.errors import UnreachableError
+    from devherd.scanner.once import ScanReport
+
+    def refuse(_settings):
+        raise UnreachableError("cannot reach it", "no", "use sudo") from PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(instance, "require_running", refuse)
+    report = ScanReport(offers=[], problems=[], duration_seconds=0.0)
+    own = scan.with_verdicts(report, Config(run_dir=tmp_path))
+    other = scan.with_verdicts(report, Config(run_dir=tmp_path, host_root=tmp_path))
+
+    assert [(note.path, note.error.partition(";")[0]) for note in own.notices] == [
+        (str(tmp_path), "an instance may run there")
+    ]
+    assert other == report
+
+
 def test_a_scan_of_another_tree_has_nothing_of_the_instance(beside, tmp_path):
     """The instance does not know it."""
     SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))

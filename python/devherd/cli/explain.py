@@ -106,9 +106,10 @@ def _lost(known: Known, events: Sequence[HistoryEvent], resource_name: str, word
     subjects = [each for each in lost_subjects(known.herd.lost) if resource_name in ("", each.resource_name)]
     named = [each.lost for each in devices_named(subjects, word) if each.lost]
     found = named or [device for device in known.herd.lost if device.resource_name == word]
-    explanation = {"kind": "lost", "devices": lost_devices.lost_json(found)}
-    for device in explanation["devices"]:
+    devices = lost_devices.lost_json(found)
+    for device in devices:
         device["held_before"] = None if device["last_held_by"] else _held_before(events, device)
+    explanation = {"kind": "lost", "devices": devices}
     return (explanation, ExitCode.PROBLEM_FOUND) if found else None
 
 

@@ -182,7 +182,7 @@ def _unknown_names(config: Config) -> Iterator[Problem]:
 def unknown_names_in(content: Mapping[str, Any]) -> Iterator[Problem]:
     """The same errors for the content of a file that is not valid otherwise."""
     health = content.get("health")
-    parts = {("resources",): content.get("resources")}
+    parts: dict[Location, Any] = {("resources",): content.get("resources")}
     if isinstance(health, Mapping):
         parts |= {("health", key): health.get(key) for key in ("external", "rules")}
     for location, rules in parts.items():
