@@ -108,6 +108,8 @@ def test_gpus_with_nvlinks_between_them_are_closer(host, looking):
     devices = {device.card: device for device in scan.devices}
     near = [devices[one].distances[other] for one, other in pairwise(made.addresses)]
     assert [distance // 100 for distance in near] == [14, 18, 16]
+    linked = [devices[address].attributes.get("nvlink_gpus") for address in made.addresses]
+    assert linked == [",".join([made.addresses[end]] * count) for end, count in [(1, 4), (0, 4), (3, 2), (2, 2)]]
 
 
 def test_gpus_on_one_nvlink_fabric_are_equally_close(host, looking):

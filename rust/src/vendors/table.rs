@@ -179,7 +179,7 @@ vendors! {
         facts: &[
             "uuid", "index", "minor", "model", "serial", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
-            "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
+            "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvlink_gpus", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
             "vgpu_host_driver_version", "vgpu_host_driver_branch", "vgpus", "vgpu_functions", "vgpu_type", "mdev_uuid", "iommu_group",
         ],
@@ -204,7 +204,7 @@ vendors! {
         facts: &[
             "product_name", "serial", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc",
             "gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group",
-            "physical_function", "driver_version", "driver_src_version",
+            "physical_function", "driver_version", "driver_src_version", "xgmi_gpus",
         ],
         model: &["product_name"],
         hardware: &[Hardware {

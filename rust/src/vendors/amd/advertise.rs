@@ -42,11 +42,17 @@ impl<'a> Advertiser<'a> {
         }
         let spots: Vec<Spot> = cards.iter().map(spot).collect();
         let mut distances = distances(&spots, self.fabric);
-        for mut facts in cards {
+        for (mut facts, spot) in cards.into_iter().zip(&spots) {
             found.problems.append(&mut facts.problems);
             let distances = distances.remove(&facts.key).unwrap_or_default();
+            let linked = linked_gpus(spot, &spots, self.fabric);
             for part in &facts.parts {
                 let mut device = Device { distances: distances.clone(), ..self.device(&facts, part) };
+                if let Some(node) =
+                    facts.parts.iter().find_map(|part| part.node.as_ref()).filter(|_| !linked.is_empty())
+                {
+                    device.note("xgmi_gpus", &linked, self.host.own_path(node.path.join("io_links")));
+                }
                 if part.nodes.render.is_none() {
                     found.problems.push(self.no_render_node(&mut device, part));
                 }
@@ -213,6 +219,15 @@ fn distance(one: &Spot, other: &Spot, fabric: &Fabric) -> Option<u32> {
     Some(weight(false, link?, one.numa_node == other.numa_node))
 }
 
+/// The other GPUs to which this one has an XGMI link.
+fn linked_gpus(one: &Spot, spots: &[Spot], fabric: &Fabric) -> String {
+    let is_linked = |other: &&Spot| {
+        let pair = (one.place.min(other.place), one.place.max(other.place));
+        one.place != other.place && fabric.links.get(&pair) == Some(&Link::Xgmi)
+    };
+    spots.iter().filter(is_linked).map(|other| other.card.as_str()).collect::<Vec<_>>().join(",")
+}
+
 fn weight(same_gpu: bool, link: Link, same_numa_node: bool) -> u32 {
     let gpu = if same_gpu { 10 } else { 20 };
     let way = match link {
@@ -256,6 +271,17 @@ mod tests {
             assert_eq!(between(&near, other, link), sum, "{other:?} {link:?}");
             assert_eq!(between(other, &near, link), sum, "{other:?} {link:?}");
         }
+    }
+
+    #[test]
+    fn only_xgmi_to_another_gpu_is_a_link_between_gpus() {
+        let spots = [spot(1, None), spot(2, None), spot(3, None)];
+        let links = [((0, 1), Link::Xgmi), ((0, 2), Link::Pcie), ((0, 0), Link::Xgmi)];
+        let place = |number: usize| spots[number].place;
+        let links = links.into_iter().map(|((one, other), link)| ((place(one), place(other)), link)).collect();
+        let fabric = Fabric { links, ..Fabric::default() };
+        let linked: Vec<String> = spots.iter().map(|one| linked_gpus(one, &spots, &fabric)).collect();
+        assert_eq!(linked, [spots[1].card.as_str(), spots[0].card.as_str(), ""]);
     }
 
     #[test]

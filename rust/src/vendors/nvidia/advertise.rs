@@ -392,6 +392,7 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
         ("memory_bytes", nvml.memory_bytes.map(Value::from)),
         ("fabric_clique", nvml.fabric_clique.as_ref().map(Value::from)),
         ("nvswitch_ports", Some(switch_ports(nvml)).filter(|ports| !ports.is_empty()).map(Value::from)),
+        ("nvlink_gpus", Some(linked_gpus(nvml)).filter(|gpus| !gpus.is_empty()).map(Value::from)),
     ] {
         if let Some(value) = value {
             device.note(name, value, nvml_facts::FACT_SOURCE);
@@ -402,6 +403,12 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
 /// The switch ports that the GPU's links lead to, in the order of the links.
 fn switch_ports(nvml: &NvmlGpu) -> String {
     nvml.switch_ports.values().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// The GPUs that the GPU's links lead to without a switch between, each as often as it has links to it.
+fn linked_gpus(nvml: &NvmlGpu) -> String {
+    let each = |(address, &count): (&String, &u32)| vec![address.clone(); count as usize];
+    nvml.nvlinks.iter().flat_map(each).collect::<Vec<_>>().join(",")
 }
 
 /// Adds the MIG mode of a whole GPU; adds nothing for a GPU without such a mode.
