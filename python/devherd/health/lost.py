@@ -330,7 +330,15 @@ def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice
         part_of=_whole_of(facts),
         is_of_pci="pci_address" in facts,
         port=_port_of(entry),
+        pci_path=_pci_path(entry),
+        numa_nodes=device.numa_nodes,
     )
+
+
+def _pci_path(entry: Entry) -> str:
+    """The directory from which its address was read; empty for several functions."""
+    source = entry.device.sources.get("pci_address", "")
+    return source if source.endswith(f"/{entry.pci_address}") else ""
 
 
 def _lost_device(one: Vanished, found: _Found) -> health_pb2.LostDevice:

@@ -901,6 +901,8 @@ class LostDevice(_message.Message):
     OTHERS_FIELD_NUMBER: _builtins.int
     IS_OF_PCI_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    PCI_PATH_FIELD_NUMBER: _builtins.int
+    NUMA_NODES_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     card: _builtins.str
     """as of Device"""
@@ -927,6 +929,8 @@ class LostDevice(_message.Message):
     is_of_pci: _builtins.bool
     port: _builtins.str
     """of a generic device: the USB port, interface or PCI function of its nodes, in words"""
+    pci_path: _builtins.str
+    """the directory of its PCI function, below /sys/devices; empty when unknown"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]:
         """what was held against it last, without that it is gone"""
@@ -938,6 +942,10 @@ class LostDevice(_message.Message):
     @_builtins.property
     def others(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """ids of devices that were there with it, with the same serial number or at the same place"""
+
+    @_builtins.property
+    def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty when unknown"""
 
     def __init__(
         self,
@@ -961,10 +969,12 @@ class LostDevice(_message.Message):
         others: _abc.Iterable[_builtins.str] | None = ...,
         is_of_pci: _builtins.bool = ...,
         port: _builtins.str = ...,
+        pci_path: _builtins.str = ...,
+        numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "driver", b"driver", "findings", b"findings", "is_listed", b"is_listed", "is_of_pci", b"is_of_pci", "model", b"model", "others", b"others", "part", b"part", "part_of", b"part_of", "pci_address", b"pci_address", "pods", b"pods", "port", b"port", "resource_name", b"resource_name", "serial", b"serial", "since_timestamp_seconds", b"since_timestamp_seconds", "slot", b"slot", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "driver", b"driver", "findings", b"findings", "is_listed", b"is_listed", "is_of_pci", b"is_of_pci", "model", b"model", "numa_nodes", b"numa_nodes", "others", b"others", "part", b"part", "part_of", b"part_of", "pci_address", b"pci_address", "pci_path", b"pci_path", "pods", b"pods", "port", b"port", "resource_name", b"resource_name", "serial", b"serial", "since_timestamp_seconds", b"since_timestamp_seconds", "slot", b"slot", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
