@@ -58,6 +58,19 @@ class Node:
         return [one.device for one in self.lost.message().devices]
 
 
+def test_a_lost_device_is_remembered_with_its_place_on_the_bus():
+    """The bridges above it and its NUMA node, for the picture of the node; a pool of several functions has none."""
+    address = "0000:83:00.0"
+    path = f"/sys/devices/pci0000:80/0000:80:01.0/{address}"
+    for source, known in ((path, path), ("/sys/class/infiniband", "")):
+        facts = {"pci_address": Fact("text", address, source)}
+        made = Device(vendor="nvidia", card=address, id="GPU-1", resource_name="a.b/c", facts=facts, numa_nodes=[1])
+        node = Node()
+        node.scan(Entry(made, "a.b/c", gone_since=1.0))
+        [lost] = node.lost.message().devices
+        assert (lost.pci_path, list(lost.numa_nodes)) == (known, [1])
+
+
 def test_a_lost_device_is_remembered_by_all_that_helps_to_find_it():
     """Where it was, its serial number, who held it, and what was held against it before, not only that it is gone."""
     node = Node()
