@@ -4,15 +4,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from drawn_node import inventory, pairs_below_switches
 from not_tested import not_tested
 from playwright.async_api import expect
 
+from devherd import spool
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import Child, Device, Edits, Node, Offer, Problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SIZES = {"phone": {"width": 390, "height": 844}, "desktop": {"width": 1280, "height": 900}}
+SIZES = {"phone": {"width": 390, "height": 844}, "desktop": {"width": 1440, "height": 900}}
 
 
 @pytest.fixture(scope="session")
@@ -94,5 +96,78 @@ async def test_nothing_is_said_by_colour_alone(everything, window):
         "Unhealthy: xid; warning: link-degraded"
     )
     await expect(page.locator("[id='rdma/hca'] summary").first).to_contain_text(
-        "not registered: stopped by an operator; `devherd ctl start resource:rdma_hca`"
+        "not registered: stopped by an operator; devherd ctl start resource:rdma_hca"
     )
+
+
+def overlaps(one, other):
+    return (
+        one["x"] < other["x"] + other["width"]
+        and other["x"] < one["x"] + one["width"]
+        and one["y"] < other["y"] + other["height"]
+        and other["y"] < one["y"] + one["height"]
+    )
+
+
+@pytest.fixture
+def drawn(instance):
+    """GPUs below switches, linked with each other; one is Unhealthy, one cordoned, one lost."""
+    offer, paths = pairs_below_switches()
+    addresses = [device.attributes["pci_address"] for device in offer.devices]
+    for device, reason in zip(offer.devices, ([], ["xid"], ["cordoned"], ["gone"]), strict=True):
+        device.reasons.extend(reason)
+        device.attributes["nvlink_gpus"] = ",".join(addresses)
+    instance.put(offer)
+    instance.put(Offer(name="devic.es/kvm", vendor="generic", devices=[Device(id="0", replicas=9)]))
+    spool.write(instance.run_dir / "devices.pb", inventory(paths))
+    instance.put_scan()
+    instance.start()
+    return instance
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_picture_is_on_the_first_screen_and_nothing_in_it_overlaps_or_is_cut(drawn, window, size):
+    """On a phone and on a desktop."""
+    page = await window(drawn.url, viewport=SIZES[size])
+    cards = page.locator("#map li > a")
+    await expect(cards).to_have_count(5)
+    boxes = [await card.bounding_box() for card in await cards.all()]
+    assert not any(overlaps(one, other) for one, other in pairwise(boxes))
+    assert all(box["x"] + box["width"] <= SIZES[size]["width"] for box in boxes)
+    assert boxes[0]["y"] + boxes[0]["height"] < SIZES[size]["height"]
+    assert await page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
+
+
+async def test_a_screen_reader_reads_the_picture_as_a_list_of_links(drawn, window):
+    """Health, name and place of each card are words."""
+    page = await window(drawn.url)
+    picture = page.get_by_role("region", name="Picture of the node")
+    names = [" ".join((await link.inner_text()).split()) for link in await picture.get_by_role("link").all()]
+    assert names[1:] == ["GPU 0 holder unknown", "GPU 1 xid", "GPU 2 cordoned", "GPU 3 lost", "kvm holder unknown"]
+    await expect(picture.get_by_role("list")).to_have_count(8)
+    await expect(picture.get_by_role("img")).to_have_accessible_name("NVLink, each to each: GPU 0, GPU 1, GPU 2, GPU 3")
+    await expect(picture.get_by_role("link", name="GPU 1")).to_have_accessible_description(
+        "GPU 1, NVIDIA H100 80GB HBM3, 0000:41:00.0: Unhealthy: xid, holder unknown"
+    )
+
+
+async def test_a_square_leads_to_its_device_with_and_without_scripts(drawn, window):
+    """With scripts its row is unfolded; the way past the picture is the first link."""
+    plain = await window(drawn.url, java_script_enabled=False)
+    await plain.locator("#map").get_by_role("link", name="GPU 1").click()
+    await expect(plain.locator("[id='nvidia.com/gpu/GPU-1']")).to_be_in_viewport()
+    page = await window(drawn.url)
+    await page.locator("#map").get_by_role("link", name="GPU 0").click()
+    await expect(page.locator("[id='nvidia.com/gpu/GPU-0'] .facts").first).to_be_visible()
+
+
+async def test_in_forced_colours_what_is_held_and_what_is_not_differ(drawn, window):
+    """The system's colours replace those of health; signs and words stay."""
+    page = await window(drawn.url, forced_colors="active")
+    key = page.locator("#map .key")
+    fills = await page.evaluate("[...document.querySelectorAll('#map rect')].map(each => getComputedStyle(each).fill)")
+    assert len(set(fills)) == 1
+    await page.evaluate("document.querySelector('#map rect').classList.add('held')")
+    fills = await page.evaluate("[...document.querySelectorAll('#map rect')].map(each => getComputedStyle(each).fill)")
+    assert len(set(fills)) == 2
+    await expect(key).to_contain_text("Unhealthy")

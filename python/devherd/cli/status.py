@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument(
+        "--map", action="store_true", help="draw the node: NUMA nodes, PCIe switches, cards, who holds what"
+    )
     parser.add_argument("--watch", action="store_true", help="keep the table up to date, unhealthy devices first")
     parser.add_argument(
         "--devices",
@@ -36,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the status. Raises UnreachableError if no instance runs."""
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
+    if arguments.map and arguments.output != "table":
+        raise UsageError("`--map` is a picture", f"`--output {arguments.output}` is none", "leave one out")
     settings = instance_settings(arguments)
     chosen = filters.filters_of(arguments)
     herd, allocations = look(settings)
@@ -47,6 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     resources = chosen.among(herd.resources)
     if arguments.output == "json":
         print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
+    elif arguments.map:
+        from devherd.cli.tables import console, show
+
+        show(console(), _map(settings, replace(herd, resources=resources), allocations))
     else:
         from devherd.cli.tables import console, show
 
@@ -101,7 +110,10 @@ def status_json(herd: InstanceState, allocations: Allocations | None) -> Json:
 def _seen(settings: Settings, chosen: filters.Filters, arguments: argparse.Namespace) -> "RenderableType":
     """The view of `--watch`; the error as text while no instance runs, because it may come back."""
     try:
-        return _table(*look(settings), chosen, arguments)
+        herd, allocations = look(settings)
+        if arguments.map:
+            return _map(settings, replace(herd, resources=chosen.among(herd.resources)), allocations)
+        return _table(herd, allocations, chosen, arguments)
     except UnreachableError as error:
         return str(error)
 
@@ -117,3 +129,14 @@ def _table(
     if arguments.devices:
         return Group(*status_table.devices(herd, allocations, chosen, worst_first=worst_first))
     return Group(*status_table.parts(herd, allocations, chosen, worst_first=worst_first))
+
+
+def _map(settings: Settings, herd: InstanceState, allocations: Allocations | None) -> "RenderableType":
+    from rich.console import Group
+
+    from devherd.cli import status_map
+    from devherd.cli.tables import console
+    from devherd.instance.node_map import node_map, read_paths
+
+    drawn = node_map(herd, allocations, read_paths(settings))
+    return Group(*status_map.lines(drawn, console().width, ascii_only=status_map.needs_ascii()))

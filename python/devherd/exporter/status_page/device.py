@@ -35,6 +35,7 @@ class Row:
     device: spool_pb2.Device
     holdings: list[Holding] | None
     verdict: health_pb2.Verdict | None
+    model: str = ""
     since: float | None = None
     """The Unix second since which it is Unhealthy or, if Healthy, has a warning."""
     of_its_card: Sequence[Place] = ()
@@ -79,6 +80,7 @@ def _line(row: Row) -> Iterator[Html]:
     sharing = sharing_of(device)
     shared = f" ({sharing})" if sharing else ""
     yield element("span", device.id, element("small", shared) if shared else "", class_="name")
+    yield element("span", row.model, class_="model")
     words = f"{health_of(device)}: {', '.join(device.reasons)}" if device.reasons else health_of(device)
     if cordon := cordon_of(row.verdict.held if row.verdict else ()):
         words = f"{words} {cordon}"
@@ -101,7 +103,12 @@ def _holders_in_short(row: Row) -> str:
         return "holder unknown"
     if sharing_of(row.device):
         return f"{len(row.holdings)} of {number_of_ids(row.device)} allocated"
-    return ", ".join(_holder(each) for _, holders in row.holdings for each in holders) or "free"
+    return ", ".join(_holder(each) for _, holders in row.holdings for each in holders) or _unheld(row.device)
+
+
+def _unheld(device: spool_pb2.Device) -> str:
+    """A device that no pod holds is free if the kubelet would give it away: it keeps Unhealthy ones back."""
+    return "no pod" if device.reasons else "free"
 
 
 def _holder(holder: Holder) -> str:

@@ -1,7 +1,11 @@
 """Builds HTML, escaping every string that is not `Html`; also tables for screen readers and keyboards."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
+
+_CODE = re.compile(r"(?:(?<!\S)|(?<=\s\())`([^`\n]+)`")
+"""A command or key in a text, after a blank or an opening bracket: a name has no blank, and stays as it is."""
 
 
 class Html(str):
@@ -17,8 +21,13 @@ def element(name: str, *content: str, **attributes: str | bool | None) -> Html:
 
 
 def joined(*content: str) -> Html:
-    """Concatenate strings; those that are not Html are escaped."""
-    return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
+    """Concatenate strings; those that are not Html are escaped, and what is between two backticks becomes code."""
+    return Html("".join(each if isinstance(each, Html) else _written(each) for each in content))
+
+
+def _written(text: str) -> str:
+    escaped = escape(text)
+    return _CODE.sub(r"<code>\1</code>", escaped) if "`" in text else escaped
 
 
 def _attribute(key: str, value: str | bool | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from devherd.exporter import health
 from devherd.exporter.status_page.device import link, timestamp
-from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
+from devherd.exporter.status_page.html import MOST_ROWS, Html, element, table
 from devherd.instance.files import refusal_of
 from devherd.instance.inventory_json import is_ill
 from devherd.instance.read import RUNNING, STARTING, InstanceState
@@ -179,16 +179,18 @@ def _of_the_scan(herd: InstanceState) -> Iterator[Trouble]:
 
 
 def verdict(herd: InstanceState, found: Sequence[Trouble]) -> Html:
-    """One word and one sentence, whose changes screen readers announce, then the list of problems."""
+    """One word and one sentence, whose changes screen readers announce."""
     word, style = _word(found)
-    summary = element(
-        "p", element("strong", word, class_=style), f": {headline(herd)}", role="status", class_="verdict"
-    )
+    return element("p", element("strong", word, class_=style), f": {headline(herd)}", role="status", class_="verdict")
+
+
+def problems(found: Sequence[Trouble]) -> Html:
+    """The list of problems; empty without any."""
     lines = [element("li", link(trouble.place, text=trouble.text), class_=_style(trouble)) for trouble in found]
     more = len(lines) - MOST_ROWS
     if more > 0:
         lines[MOST_ROWS:] = [element("li", f"and {more} more")]
-    return joined(summary, element("ul", *lines, class_="troubles") if lines else "")
+    return element("ul", *lines, class_="troubles") if lines else Html()
 
 
 def overview(herd: InstanceState) -> Iterator[Html]:

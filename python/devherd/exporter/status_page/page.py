@@ -9,24 +9,27 @@ from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 
 from devherd import history, spool
 from devherd.exporter import health
 from devherd.exporter.server import Request, Response
-from devherd.exporter.status_page.device import link, timestamp
+from devherd.exporter.status_page.device import Place, link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined, table
-from devherd.exporter.status_page.overview import overview, troubles, verdict
+from devherd.exporter.status_page.overview import overview, problems, troubles, verdict
+from devherd.exporter.status_page.picture import is_crowded, picture
 from devherd.exporter.status_page.resources import sections
 from devherd.exporter.status_page.view import View
 from devherd.history import HistoryEvent
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
+from devherd.instance.node_map import Paths, node_map, read_paths
 from devherd.instance.read import InstanceState, full_directory, read_children, read_instance, second_instance
 from devherd.inventory import Allocations
 from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.spool import identity_of
+from devherd.spool import Identity, identity_of
 from devherd.text import version
 
 MOST_EVENTS = 30
@@ -72,11 +75,21 @@ class Page:
     tag: str
 
 
-def render(herd: InstanceState, allocations: Allocations | None, events: Sequence[HistoryEvent], view: View) -> Page:
-    """Render the page; `events` are the latest, newest last."""
+def render(
+    herd: InstanceState,
+    allocations: Allocations | None,
+    events: Sequence[HistoryEvent],
+    view: View,
+    paths: Paths = MappingProxyType({}),
+) -> Page:
+    """Render the page; `events` are the latest, newest last; `paths` are those of PCI functions."""
     found = troubles(herd)
     wrong = sum(not trouble.is_note for trouble in found)
     host = host_name()
+    rows: set[Place] = set()
+    resources = joined(*sections(herd, allocations, view, rows))
+    node = node_map(herd, allocations, paths)
+    parts = picture(node, rows), element("section", problems(found), id="troubles", aria_label="Problems")
     number = f"{wrong} problem{'' if wrong == 1 else 's'}"
     texts = {
         "title": escape(f"{number}: devherd on {host}" if wrong else f"devherd on {host}"),
@@ -84,11 +97,12 @@ def render(herd: InstanceState, allocations: Allocations | None, events: Sequenc
         "host": escape(host),
         "about": _about(herd),
         "verdict": verdict(herd, found),
+        "map_and_problems": joined(*(parts[::-1] if is_crowded(node) else parts)),
         "overview": joined(*overview(herd)),
         "filter": escape(view.filter),
         "narrowed": _narrowed(view),
         "events": events_section(events),
-        "resources": joined(*sections(herd, allocations, view)) or _nothing(view),
+        "resources": resources or _nothing(view),
     }
     timeless = _FRAME.substitute(texts, scanned="", as_of="", tag="")
     scanned = timestamp(herd.scan.timestamp_seconds) if herd.scan else "not yet"
@@ -173,6 +187,8 @@ class MadePages:
         self._settings = settings
         self._heartbeats = heartbeats
         self._made: dict[View, _Made] = {}
+        self._paths: Paths = {}
+        self._paths_of: Identity | None = None
 
     def answer(self, view: View, allocations: Allocations | None, *, may_lag: bool) -> Response:
         """The compressed page; if it `may_lag`, its own time and that of the last scan on it may be outdated.
@@ -196,7 +212,15 @@ class MadePages:
 
     def _render(self, allocations: Allocations | None, view: View) -> Page:
         latest = history.events(self._settings.run_dir, limit=MOST_EVENTS)
-        return render(read_instance(self._settings, self._heartbeats), allocations, latest, view)
+        herd = read_instance(self._settings, self._heartbeats)
+        return render(herd, allocations, latest, view, self._known_paths())
+
+    def _known_paths(self) -> Paths:
+        """The paths of PCI functions, read again if the inventory has changed: it may have several megabytes."""
+        identity = identity_of(self._settings.devices_file)
+        if identity != self._paths_of:
+            self._paths_of, self._paths = identity, read_paths(self._settings)
+        return self._paths
 
     def _state(self) -> Iterator[object]:
         """The state that, together with allocations and the last scan, determines the page."""
@@ -205,6 +229,7 @@ class MadePages:
             for key in sorted(spool.keys_in(directory)):
                 yield key, identity_of(spool.path_of(directory, key))
         yield identity_of(settings.offers_file)
+        yield identity_of(settings.devices_file)
         yield identity_of(settings.verdicts_file)
         yield identity_of(settings.lost_file)
         yield identity_of(settings.config_warnings_file)

@@ -10,6 +10,7 @@ from devherd.exporter.status_page.device import Place, Row, device_row, link, ti
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.overview import count, devices
 from devherd.exporter.status_page.view import Filter, Holding, View, holdings_of
+from devherd.instance.inventory_json import model_of
 from devherd.instance.read import InstanceState
 from devherd.inventory import Allocations, key_of
 from devherd.proto import spool_pb2
@@ -46,6 +47,7 @@ class _Known:
             device=device,
             holdings=self.holdings(resource, device),
             verdict=self._verdicts.get(key_of(device)),
+            model=model_of(device.vendor or resource.vendor, device.attributes),
             since=self.herd.since(device),
             of_its_card=self._of_cards.get((device.vendor, device.card), ()),
         )
@@ -62,14 +64,19 @@ class _Listing:
     """True if one of these rows is unfolded."""
 
 
-def sections(herd: InstanceState, allocations: Allocations | None, view: View) -> Iterator[Html]:
-    """One section per resource, without those in which no device matches the filter, and links to omitted ones."""
+def sections(
+    herd: InstanceState, allocations: Allocations | None, view: View, rows: set[Place] | None = None
+) -> Iterator[Html]:
+    """One section per resource, without those in which no device matches the filter, and links to omitted ones.
+
+    The devices that have a row are added to `rows`.
+    """
     known = _Known(herd, allocations)
     listings = [_listing(known, resource, Filter(view.filter)) for resource in herd.resources if view.shows(resource)]
     if view.filter:
         listings = [listing for listing in listings if listing.devices]
     part = _part(known, listings, view)
-    _fill(known, part, view.start)
+    _fill(known, part, view.start, set() if rows is None else rows)
     for listing in part:
         yield _section(known, listing, view, is_open=view.is_narrowed or len(herd.resources) == 1)
     if len(part) < len(listings):
@@ -93,7 +100,7 @@ def _part(known: _Known, listings: Sequence[_Listing], view: View) -> Sequence[_
     return worst_first[view.skip : view.skip + MOST_RESOURCES]
 
 
-def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
+def _fill(known: _Known, listings: Sequence[_Listing], start: int, rows: set[Place]) -> None:
     """Add the rows of devices until ROOM_BYTES is used, over all resources: Unhealthy first, then with warnings."""
     queue = sorted(
         ((device, listing) for listing in listings for device in listing.devices),
@@ -108,6 +115,7 @@ def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
         if room < 0 and number:
             break
         listing.shown.append(shown)
+        rows.add(row.place)
         listing.is_open |= is_open
 
 

@@ -94,7 +94,7 @@ def _states(device: spool_pb2.Device, holdings: list[Holding] | None) -> dict[st
         "unhealthy": bool(device.reasons),
         "warning": bool(device.warnings),
         "allocated": bool(holdings),
-        "free": holdings == [],
+        "free": holdings == [] and not device.reasons,
     }
 
 
