@@ -18,6 +18,7 @@ from devherd import spool
 from devherd.cli import status_map
 from devherd.instance.node_map import node_map
 from devherd.instance.read import InstanceState
+from devherd.proto.health_pb2 import Lost, LostDevice
 from devherd.proto.spool_pb2 import Device, Offer
 
 NAME = "nvidia.com/gpu"
@@ -73,6 +74,8 @@ def test_the_map_is_a_tree_with_a_line_for_each_card(run_dir):
 
 def test_a_resource_or_vendor_can_be_chosen(run_dir):
     """As for the table."""
+    gone = LostDevice(vendor="nvidia", device="GPU-9", resource_name=NAME, pci_address="0000:99:00.0")
+    spool.write(run_dir / "lost.pb", Lost(devices=[gone]))
     outcome = devherd("status", *options(run_dir), "--resource", "devic.es/*", environment={"NODE_NAME": "n"})
     assert outcome.stdout == "n\nother devices\n└─ kvm  [□□□]  ✓ Healthy, holder unknown\n□ holder unknown\n"
 

@@ -81,6 +81,8 @@ async def test_the_page_follows_the_node_without_being_loaded_again(served, wind
     await expect(page).to_have_title(re.compile("^1 problem: devherd on "))
     await expect(device(page, "GPU-2")).to_contain_text("Unhealthy: xid")
     await expect(section(page).locator("li").first).to_have_id(f"{NAME}/GPU-2")
+    await expect(page.locator("#map a.bad")).to_contain_text("xid")
+    await expect(page.locator("#map a.bad path.sign")).to_be_visible()
 
     served.put(gpus())
     await turn(page)

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.map:
         from devherd.cli.tables import console, show
 
-        show(console(), _map(settings, replace(herd, resources=resources), allocations))
+        show(console(), _map(settings, herd, allocations, chosen))
     else:
         from devherd.cli.tables import console, show
 
@@ -112,7 +112,7 @@ def _seen(settings: Settings, chosen: filters.Filters, arguments: argparse.Names
     try:
         herd, allocations = look(settings)
         if arguments.map:
-            return _map(settings, replace(herd, resources=chosen.among(herd.resources)), allocations)
+            return _map(settings, herd, allocations, chosen)
         return _table(herd, allocations, chosen, arguments)
     except UnreachableError as error:
         return str(error)
@@ -131,12 +131,18 @@ def _table(
     return Group(*status_table.parts(herd, allocations, chosen, worst_first=worst_first))
 
 
-def _map(settings: Settings, herd: InstanceState, allocations: Allocations | None) -> "RenderableType":
+def _map(
+    settings: Settings, herd: InstanceState, allocations: Allocations | None, chosen: filters.Filters
+) -> "RenderableType":
     from rich.console import Group
 
     from devherd.cli import status_map
     from devherd.cli.tables import console
     from devherd.instance.node_map import node_map, read_paths
 
+    if chosen != filters.Filters():
+        resources = chosen.among(herd.resources)
+        names = {resource.name for resource in resources}
+        herd = replace(herd, resources=resources, lost=[one for one in herd.lost if one.resource_name in names])
     drawn = node_map(herd, allocations, read_paths(settings))
     return Group(*status_map.lines(drawn, console().width, ascii_only=status_map.needs_ascii()))

@@ -218,7 +218,7 @@ def _fabric(fabric: Fabric) -> Html:
     drawn = list(_links(fabric, height))
     for number, card in enumerate(fabric.cards):
         x = number * _STEP + _STEP // 2
-        drawn.append(element("circle", cx=f"{x}", cy=f"{height}", r="4", class_=card.state))
+        drawn.append(element("circle", cx=f"{x}", cy=f"{height}", r="4"))
         drawn.append(element("text", _number(card), x=f"{x}", y=f"{height + 17}"))
     title = f"{fabric.kind}{', each to each' if fabric.each_to_each else ''}"
     box = f"0 0 {width} {height + 22}"
