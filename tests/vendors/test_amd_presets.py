@@ -112,7 +112,7 @@ def test_a_partition_tells_its_facts_and_where_they_were_read(preset_root: Roots
         "vram_bytes": "25767706624",
         "driver_version": "6.8.5",
         "driver_src_version": "8D5A2B3C4E5F60718293A4B",
-        "xgmi_gpus": ",".join(f"0000:{bus}:00.0" for bus in "05 47 65 85 a7 c7 e5".split()),
+        "xgmi_gpus": ",".join(f"0000:{bus}:00.0" for bus in ["05", "47", "65", "85", "a7", "c7", "e5"]),
     }
     assert device.sources["xgmi_gpus"] == "/sys/class/kfd/kfd/topology/nodes/10/io_links", "of the first partition"
     assert device.sources.keys() == device.attributes.keys()
