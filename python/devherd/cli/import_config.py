@@ -186,7 +186,7 @@ def _with_comments(comments: list[str], content: dict[str, Any]) -> str:
 def _yaml(content: dict[str, Any]) -> str:
     import yaml
 
-    from devherd.config.yaml_file import FLOAT, WrittenFloat, WrittenInt
+    from devherd.config.yaml_file import WrittenInt
 
     class Dumper(yaml.SafeDumper):
         """Writes numbers with the digits that were read: 0403 is a USB id."""
@@ -195,5 +195,4 @@ def _yaml(content: dict[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:int", number.text)
 
     Dumper.add_representer(WrittenInt, written)
-    Dumper.add_representer(WrittenFloat, lambda dumper, number: dumper.represent_scalar(FLOAT, number.text))
     return yaml.dump(content, Dumper=Dumper, sort_keys=False, allow_unicode=True) if content else ""

@@ -90,6 +90,7 @@ def _is_of_base_60(node: yaml.ScalarNode) -> bool:
 
 _Loader.add_constructor(INT, _Loader.construct_written_int)
 _Loader.add_constructor(FLOAT, _Loader.construct_written_float)
+yaml.SafeDumper.add_representer(WrittenFloat, lambda dumper, number: dumper.represent_scalar(FLOAT, number.text))
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # no key has a date
 
 
