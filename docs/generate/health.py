@@ -119,7 +119,7 @@ def page() -> str:
         data["note"]["nvml"].lstrip(),
         LATEST,
     ]
-    parts += ["".join(f"* {row['of']}: {row['told_by']}; {row['latest']}.\n" for row in data["latest"])]
+    parts += ["".join(f"* {row['of']}: told by {row['told_by']}; latest: {row['latest']}.\n" for row in data["latest"])]
     parts += [RULES, _rules(SHIPPED), OPTIONAL, _optional(SHIPPED), NOT_READ, _not_read(data["not_read"])]
     return "\n".join(parts)
 
