@@ -30,7 +30,8 @@ curl --silent --fail 'http://127.0.0.1:9478/metrics?name[]=devherd_devices'
 
 `resource_name` is the resource as pods request it, `device_id` the id as the kubelet knows it. Names that end in
 `_total` are counters, which continue after a restart unless the text says otherwise; the others are gauges, read at
-each scrape. If a metric does not always have series, its second sentence says when it has. They end with their device or resource.
+each scrape. If a metric does not always have series, its second sentence says when it has. They end with their device
+or resource.
 """
 
 SETTINGS = """\
