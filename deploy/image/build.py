@@ -104,7 +104,7 @@ def main(words: Sequence[str]) -> int:
     for command in commands(builder, image, archive, options):
         if code := subprocess.run(command, cwd=ROOT, check=False).returncode:
             return _say(
-                f"`{' '.join(command[:3])} …` ended with {code} — its own words are above — see CONTRIBUTING.md, The image"
+                f"`{' '.join(command[:3])} …` ended with {code} — its own words are above — see CONTRIBUTING.md"
             )
     built = OciArchive(archive)
     bill = archive.with_name(f"{image.file_name}.cdx.json")
