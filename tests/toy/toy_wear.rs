@@ -12,7 +12,7 @@ static ABOUT: About = About {
     reads: Class::KernelMemory,
     pace: Pace::Each,
     document: "tests/toy/test_toy_vendor.py",
-    meanings: &[Meaning::warning(WORN, "the attribute wear of a toy is not `none`")],
+    meanings: &[Meaning::warning(WORN, "the attribute wear of a toy is not `none`", "replace the toy")],
 };
 
 /// The source.
