@@ -32,19 +32,20 @@ MISSING = health_pb2.Held(
     first_timestamp_seconds=1_763_800_000,
     last_timestamp_seconds=1_763_800_060,
     count=2,
-    taken_back_by="3 good polls in a row",
-    not_yet="it is still seen",
+    do="make the node",
+    ends="when 3 polls in a row find it there",
+    so_far="not there since 08:26:40Z",
 )
 NARROW = health_pb2.Held(
     source="pci-link",
     reason="link-degraded",
     action=health_pb2.WARN,
     count=1,
-    taken_back_by="1 good poll",
+    ends="when 1 poll finds its best link",
     only_warned="already set at the first look",
     rule="health.rules[1]",
     is_waiting=True,
-    not_yet="it counts when it has stood for 30 s",
+    so_far="counts at 07:58:23Z if it lasts",
 )
 PAST = health_pb2.Held(source="pci-aer-fatal", reason="pci-aer", count=1, is_over=True)
 
@@ -82,6 +83,7 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
     assert (outcome.code, outcome.stderr) == (1, "")
     assert outcome.stdout.splitlines() == [
         "example.com/gpu GPU-0 is Unhealthy: node-missing",
+        "  do:          make the node",
         "  warning:     link-degraded",
         "  vendor:      nvidia",
         "  card:        0000:3b:00.0",
@@ -94,18 +96,17 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "    seen:       first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, raised once",
         "    warning:    already set at the first look",
         "    judged by:  health.rules[1]",
-        "    ends: by 1 good poll",
-        "    waiting:    it counts when it has stood for 30 s",
+        "    ends:       when 1 poll finds its best link",
+        "    so far:     counts at 07:58:23Z if it lasts",
         "  node-missing (unhealthy), by source node: the device node is absent",
         "    read:       /dev/nvidia0: absent",
         "    seen:       first 2025-11-22T08:26:40Z, last 2025-11-22T08:27:40Z, raised 2 times",
-        "    ends: by 3 good polls in a row",
-        "    not yet:    it is still seen",
+        "    ends:       when 3 polls in a row find it there",
+        "    so far:     not there since 08:26:40Z",
         "",
         "past events:",
         "  pci-aer (unhealthy), by source pci-aer-fatal: ",
         "    seen:       first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, raised once",
-        "    ends: by ",
         "",
         "facts:",
         "  index = 0  (/proc/driver/nvidia/gpus)",
@@ -130,8 +131,9 @@ def test_the_json_has_the_same_for_programs(run_dir):
         "only_warned": None,
         "rule": None,
         "waiting": False,
-        "taken_back_by": "3 good polls in a row",
-        "not_yet": "it is still seen",
+        "do": "make the node",
+        "ends": "when 3 polls in a row find it there",
+        "so_far": "not there since 08:26:40Z",
     }
     assert (told["health"], told["reasons"], told["warnings"]) == ("Unhealthy", ["node-missing"], ["link-degraded"])
     assert (told["allocated"], told["failed_sources"]) == (None, {"nvml": "driver not loaded"})

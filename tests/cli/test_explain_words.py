@@ -35,7 +35,8 @@ XID = health_pb2.Held(
     file="/dev/kmsg",
     value="79",
     count=1,
-    taken_back_by="a boot of the host",
+    do="reboot the node",
+    ends="by a boot of the host",
 )
 CORDON = health_pb2.Held(
     source="cordon",
@@ -44,7 +45,8 @@ CORDON = health_pb2.Held(
     file="devherd cordon",
     value="by root",
     count=1,
-    taken_back_by="`devherd uncordon`",
+    do="uncordon it",
+    ends="by devherd uncordon nvidia.com/gpu GPU-1b00",
 )
 
 
@@ -193,14 +195,15 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
     assert cordoned.code == 0
     assert cordoned.stdout.splitlines() == [
         "nvidia.com/gpu GPU-1b00 is cordoned by root: bench",
-        "  ends by `devherd uncordon nvidia.com/gpu GPU-1b00`",
+        "  ends by devherd uncordon nvidia.com/gpu GPU-1b00",
         "  where:   PCI address 0000:84:00.0",
         "  held by: unknown, the kubelet cannot be asked",
         "  more:    devherd explain nvidia.com/gpu GPU-1b00",
     ]
     assert ill.code == 1
-    assert ill.stdout.splitlines()[:4] == [
+    assert ill.stdout.splitlines()[:5] == [
         "nvidia.com/gpu GPU-1af8 is Unhealthy: xid",
+        "  do:      reboot the node",
         "  xid since 1970-01-01T00:00:00Z: NVRM: Xid (PCI:0000:83:00): 79, GPU has fallen off the bus.",
         "    ends by a boot of the host",
         "  where:   PCI address 0000:83:00.0, slot 4, serial 1652",

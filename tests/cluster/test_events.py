@@ -78,7 +78,9 @@ def test_a_device_that_fails_is_an_event_of_its_node_and_of_the_pod_that_holds_i
         ("Pod", "sick", "DeviceHealthy"),
     ]
     assert told[0][3].startswith(f"{CRYPTO}: Unhealthy: {port} (port-error")
-    assert "; PCI address 0000:01:00.0, slot 1; held by default/sick; ends by 2 good polls in a row" in told[0][3]
+    assert (
+        "; PCI address 0000:01:00.0, slot 1; held by default/sick; ends when 2 polls in a row read none" in told[0][3]
+    )
     found = cluster.get("/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid=" + uid)
     assert len(found["items"]) >= 2
 

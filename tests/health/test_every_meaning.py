@@ -30,7 +30,10 @@ def kinds() -> list[tuple[str, str, str, Meaning]]:
     found: dict[str, tuple[str, str, str, Meaning]] = {}
     for (source, reason), of_all in MEANINGS.items():
         for value, meaning in ({"": of_all} | dict(of_all.by_value)).items():
-            found.setdefault(repr(replace(meaning, threshold="", do="", do_by_value={}, by_value={})), (source, reason, value, meaning))
+            found.setdefault(
+                repr(replace(meaning, threshold="", do="", do_by_value={}, by_value={})),
+                (source, reason, value, meaning),
+            )
     return list(found.values())
 
 

@@ -50,7 +50,7 @@ def test_a_program_that_goes_on_running_is_heard_at_once(listener):
         listener.until_it_says()
 
     assert hot.findings[0].at == health_pb2.Target(uuid="GPU-1")
-    assert hot.complaints == ["a line is ignored, and others like it: it is not JSON: nonsense"]
+    assert hot.report_errors == ["a line is ignored, and others like it: it is not JSON: nonsense"]
 
 
 def test_one_that_ends_is_started_again_and_its_last_word_stands_meanwhile(listener):

@@ -83,7 +83,7 @@ def test_processes_in_sessions_of_their_own_end_with_the_run(listener):
     said = listener.until_it_says("broken")
 
     named = r"(1 process|[2-4] processes) left behind and ended: (mv, )?sh(, sleep)?"
-    assert re.fullmatch(named, said.complaints[0]), said.complaints
+    assert re.fullmatch(named, said.report_errors[0]), said.report_errors
     assert children(listener.pid) == []
     assert not is_running(listener.directory / "daemon")
 

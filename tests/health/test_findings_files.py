@@ -242,7 +242,7 @@ def test_findings_that_name_no_device_are_counted_and_the_first_is_shown(tmp_pat
     def complaints(*ats: health_pb2.Target) -> list[str]:
         said = [health_pb2.Finding(at=at, reason="external", value="hot") for at in ats]
         put(tmp_path, *said, source="external-check")
-        return looked(files, ["external-check"], scopes).complaints.get("external-check", [])
+        return looked(files, ["external-check"], scopes).report_errors.get("external-check", [])
 
     of_another = health_pb2.Target(device="GPU-1", pci_address="0000:01:00.0")
     assert complaints(health_pb2.Target(), health_pb2.Target(device="GPU-2")) == []
@@ -267,7 +267,7 @@ def test_of_one_device_twenty_findings_of_a_program_count(tmp_path):
     seen = looked(files, ["external-check"], {"external-check": Match()})
 
     assert {key[2]: len(found) for key, found in seen.findings.items()} == {"GPU-1": MOST_A_DEVICE, "GPU-2": 20}
-    assert seen.complaints == {"external-check": ["2 devices with more than 20 findings: only these count"]}
+    assert seen.report_errors == {"external-check": ["2 devices with more than 20 findings: only these count"]}
 
 
 def test_a_file_that_no_descriptor_was_left_for_is_read_once_there_is_one(tmp_path, caplog):

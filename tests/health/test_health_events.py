@@ -323,6 +323,6 @@ def test_a_hang_of_i915_whose_end_may_have_been_missed_is_over_after_ten_quiet_m
     told(policy, 10, (hang, 1))
     after = started_again(policy, 11)
     [held] = message_of(after, at(12)).verdicts[0].held
-    assert held.taken_back_by.endswith(", or 600 s without another event")
+    assert held.ends.endswith(", or 600 s without another event")
     assert told(after, 600) == Verdict((), (WEDGED,))
     assert told(after, 602) == FINE

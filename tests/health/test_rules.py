@@ -67,9 +67,9 @@ def test_a_rule_for_a_value_is_about_that_value():
 
     assert verdicts(policy, 0, h100=found)[0] == Verdict(("code",), ("code",))
     assert [(one.finding.value, one.action) for one in policy.held_against(H100.key)] == [
-        ("31", "ignore"),
-        ("43", "warn"),
         ("79", "unhealthy"),
+        ("43", "warn"),
+        ("31", "ignore"),
     ]
 
 

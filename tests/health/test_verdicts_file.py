@@ -4,8 +4,9 @@ from devherd import spool
 from devherd._native import Finding
 from devherd.health.held import ANY_SOURCE, KernelLogPosition, Now, Remembered, Seen
 from devherd.health.policy import Policy
-from devherd.health.verdicts import LATEST_SECONDS, VerdictsFile
+from devherd.health.verdicts import LATEST_SECONDS, VerdictsFile, message_of
 from devherd.proto import health_pb2
+from devherd.reasons.registry import MEANINGS, STATES
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 MISSING = Finding(source="node", reason="node-missing", detail="no such node", file="/dev/dfl-port.0", value="absent")
@@ -25,8 +26,6 @@ def held(policy: Policy) -> list[health_pb2.Held]:
 
 
 def message(policy: Policy) -> health_pb2.Verdicts:
-    from devherd.health.verdicts import message_of
-
     return message_of(policy, at(9))
 
 
@@ -58,8 +57,8 @@ def test_what_stood_at_the_first_look_is_a_warning_after_a_restart_of_the_scanne
     after.observe(Seen({PORT: [old, new]}, {PORT: {}}), at(4))
 
     assert [(one.finding.file, one.action) for one in after.held_against(PORT)] == [
-        ("/sys/errors", "warn"),
         ("/sys/other", "unhealthy"),
+        ("/sys/errors", "warn"),
     ]
 
 
@@ -83,10 +82,74 @@ def test_it_says_what_takes_a_finding_back_and_why_not_yet():
     policy.observe(Seen({PORT: [MISSING, fatal(1)]}), at(0))
     policy.observe(Seen({PORT: [fatal(1)]}), at(1))
 
-    assert [(one.reason, one.taken_back_by, one.not_yet) for one in held(policy)] == [
-        ("node-missing", "3 good polls in a row", "1 of 3 good polls"),
-        ("pci-aer", "600 s without another event", "the last event was 9 s ago"),
+    assert [(one.reason, one.ends, one.so_far) for one in held(policy)] == [
+        ("node-missing", "when 3 polls in a row find it there", "1 of 3 good polls"),
+        ("pci-aer", "after 600 s without another event", "the last event was 9 s ago"),
     ]
+
+
+def test_what_is_held_because_it_is_seen_says_what_is_seen_since_when_and_what_poll_ends_it():
+    """A lost card is not found: it does not say that something is still seen."""
+    policy = Policy(3)
+    policy.observe(Seen({PORT: [Finding(source="inventory", reason="gone")]}), at(0))
+    [gone] = held(policy)
+    assert f"{gone.so_far}; ends {gone.ends}" == "not found since 13:46:40Z; ends when 3 polls in a row find it"
+
+    policy = Policy(1)
+    policy.observe(Seen({PORT: [NARROW, Finding(source="rdma-port", reason="port-down")]}), at(0))
+    assert [(one.ends, one.so_far) for one in held(policy)] == [
+        (
+            "when 1 poll finds its best link, or by devherd clear dfl-port.0 link-degraded",
+            "below its best link since 13:46:40Z",
+        ),
+        ("when 1 poll finds one active", "no port active since 13:46:40Z; counts at 13:47:10Z if it lasts"),
+    ]
+
+
+def test_every_condition_has_words_for_what_is_seen_while_it_lasts():
+    """And no other reason has any: a cordon and a new name have their own."""
+    conditions = {
+        reason
+        for (_, reason), meaning in MEANINGS.items()
+        for one in (meaning, *meaning.by_value.values())
+        if not one.is_event
+    }
+    assert set(STATES) == conditions - {"cordoned", "renamed"}
+
+
+def test_the_gravest_finding_comes_first():
+    """Unhealthy before a warning, a device that is not there before what is wrong with it, a cordon last."""
+    xid = Finding(source="kernel-log", reason="xid", file="/dev/kmsg", value="79")
+    cordoned = Finding(source="cordon", reason="cordoned")
+    policy = Policy(3)
+    seen = Seen({PORT: [cordoned, NARROW, Finding(source="inventory", reason="gone"), MISSING, fatal(1)]})
+    seen.happened(PORT, xid, 1.0)
+    policy.observe(seen, at(1))
+
+    assert [one.reason for one in held(policy)] == [
+        "gone",
+        "xid",
+        "node-missing",
+        "pci-aer",
+        "cordoned",
+        "link-degraded",
+    ]
+
+
+def test_what_a_person_does_is_filled_with_what_is_known_of_the_device():
+    """Address, resource and id, in the verdict and in the commands that end it; without them it is whole, too."""
+    xid = Finding(source="kernel-log", reason="xid", file="/dev/kmsg", value="48")
+    facts = {"pci_address": "0000:81:00.0", "resource": "nvidia.com/gpu"}
+    policy, seen = Policy(3), Seen()
+    seen.happened(PORT, xid, 1.0)
+    policy.observe(seen, at(1))
+
+    [known] = message_of(policy, at(2), lambda _: facts).verdicts[0].held
+    [unknown] = held(policy)
+    again = ", or reboot; if it comes again, ask NVIDIA with nvidia-bug-report.sh"
+    assert known.do == f"end its pods and reset the GPU (nvidia-smi --gpu-reset -i 0000:81:00.0){again}"
+    assert unknown.do == f"end its pods and reset the GPU{again}"
+    assert known.ends.endswith(" or devherd clear nvidia.com/gpu dfl-port.0 xid")
 
 
 def test_it_says_that_a_reset_is_not_noticed_where_nvml_does_not_report():
@@ -99,10 +162,11 @@ def test_it_says_that_a_reset_is_not_noticed_where_nvml_does_not_report():
     said = []
     for second, seen in enumerate((alone, beside, failed), 2):
         policy.observe(seen, at(second))
-        said.append(held(policy)[0].not_yet)
+        said.append(held(policy)[0].so_far)
 
-    nothing = "nothing of that was seen since the last event"
-    by_hand = f"{nothing}; without NVML a reset of the GPU is not noticed: after one, `devherd clear` ends it"
+    nothing = "nothing of that was seen since 13:46:41Z"
+    unseen = "without NVML a reset of the GPU is not noticed: after one, devherd clear GPU-1 recovery-action ends it"
+    by_hand = f"{nothing}; {unseen}"
     assert said == [by_hand, nothing, by_hand]
 
 
@@ -114,7 +178,9 @@ def test_it_says_why_a_device_is_not_looked_at():
 
     [verdict] = message(policy).verdicts
     assert verdict.frozen == "the card does not answer"
-    assert verdict.held[0].not_yet == "not checked: the card does not answer; `devherd clear` ends it"
+    assert (
+        verdict.held[0].so_far == "not checked: the card does not answer; devherd clear dfl-port.0 node-missing ends it"
+    )
     assert verdict.held[0].is_unseen
 
 
@@ -127,7 +193,7 @@ def test_it_says_when_the_word_of_a_source_that_is_away_no_longer_counts():
 
     [found] = held(policy)
     what = "it no longer counts after 180 s without a report"
-    assert found.not_yet == f"not checked: UNAVAILABLE: x; {what}; `devherd clear` ends it"
+    assert found.so_far == f"not checked: UNAVAILABLE: x; {what}; devherd clear dfl-port.0 external ends it"
 
 
 def test_a_good_look_that_was_counted_is_not_counted_again_by_the_next_scanner(tmp_path):

@@ -31,7 +31,9 @@ def test_every_code_does_one_thing():
         assert len(advice) <= 1, code
         meaning, of_advice = meaning_of(xid(code)), OF_ADVICE[advice[0] if advice else "warn"]
         disproof = meaning.evidence - of_advice.evidence
-        assert replace(meaning, threshold="", do="", by_value={}, evidence=meaning.evidence - disproof) == of_advice, code
+        assert replace(meaning, threshold="", do="", by_value={}, evidence=meaning.evidence - disproof) == of_advice, (
+            code
+        )
         assert disproof == ({Evidence.STARTED} if code == xids.GPU_INIT_ERROR else set()), code
 
 

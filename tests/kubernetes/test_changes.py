@@ -39,24 +39,38 @@ def test_what_was_told_is_not_told_again_unless_its_reasons_change():
     assert told(gpus(2), gpus(of=1)) == []
 
 
-WAY_BACK = "a reset of the GPU"
+DO, ENDS = "reset the GPU", "by a reset of the GPU"
 FACTS = {"model": "NVIDIA H100", "pci_address": "0000:17:00.0", "slot": "3", "serial": "1650", "minor": "1"}
 
 
 def test_the_event_of_one_device_reads_as_a_ticket():
     """The driver's words, where it is, who has it, what takes it back; of several there is no room for that."""
-    held = health_pb2.Held(reason="xid", detail="GPU has fallen off the bus", taken_back_by=WAY_BACK)
+    held = health_pb2.Held(reason="xid", detail="GPU has fallen off the bus", do=DO, ends=ENDS)
     verdict = health_pb2.Verdict(vendor="nvidia", device="GPU-1", held=[held])
     [one], [several] = changes({}, [gpus(1)], [verdict]), changes({}, [gpus(1, 2)], [verdict])
     [well] = changes(reasons_of([gpus(1)]), [gpus()], ())
 
     assert message_of(one, one.devices, ticket_of(one, FACTS, ["work/train-0"])) == (
-        "nvidia.com/gpu: Unhealthy: GPU-1 (xid: GPU has fallen off the bus)"
+        "nvidia.com/gpu: Unhealthy: GPU-1 (xid: GPU has fallen off the bus); do: reset the GPU"
         "; NVIDIA H100, PCI address 0000:17:00.0, slot 3, serial 1650; held by work/train-0"
         "; ends by a reset of the GPU"
     )
-    assert ticket_of(one, {}, []) == f"; ends by {WAY_BACK}"
+    assert ticket_of(one, {}, []) == f"; ends {ENDS}"
     assert (ticket_of(several, FACTS, ["a/b"]), ticket_of(well, FACTS, ["a/b"])) == ("", "")
+
+
+def test_the_event_of_several_devices_says_what_to_do_once():
+    """For all, where that is the same; else for the first, and where the rest is said."""
+
+    def verdict(device: str, do: str) -> health_pb2.Verdict:
+        return health_pb2.Verdict(vendor="nvidia", device=device, held=[health_pb2.Held(reason="xid", do=do)])
+
+    [alike] = changes({}, [gpus(1, 2)], [verdict("GPU-1", "start it"), verdict("GPU-2", "start it")])
+    [unlike] = changes({}, [gpus(1, 2)], [verdict("GPU-1", "reset 1"), verdict("GPU-2", "reset 2")])
+
+    beginning = "nvidia.com/gpu: Unhealthy: GPU-1 (xid), GPU-2 (xid)"
+    assert message_of(alike, alike.devices) == f"{beginning}; do: start it"
+    assert message_of(unlike, unlike.devices) == f"{beginning}; do for GPU-1: reset 1; for the others: devherd explain"
 
 
 def test_a_message_has_the_length_that_the_api_server_takes():

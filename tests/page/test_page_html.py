@@ -64,17 +64,6 @@ class Page(HTMLParser):
             self.of_sections[list(self.of_sections)[-1]] += data
 
     @property
-    def of_page(self):
-        """All texts but those of the picture, where names are short."""
-        picture = self.of_sections.get("map", "")
-        return "".join(self.texts).replace(picture, "", 1)
-
-    @property
-    def said(self):
-        """The line of state and the problems."""
-        return self.of_sections["verdict"].strip() + self.of_sections["troubles"].strip()
-
-    @property
     def ids(self):
         return [value for _, attributes in self.tags for name, value in attributes if name == "id"]
 
@@ -85,7 +74,7 @@ def page_of(herd, allocations=None, events=(), **view):
 
 def page_called(name):
     """A page on which everything that has a name has this one."""
-    held = Held(source=name, reason=name, detail=name, file=name, value=name, taken_back_by=name, not_yet=name)
+    held = Held(source=name, reason=name, detail=name, file=name, value=name, ends=name, so_far=name, do=name)
     named = Device(id=name, reasons=[name], edits=Edits(nodes=[Node(host_path=name)]), attributes={"model": name})
     herd = InstanceState(
         [Offer(name=name, vendor=name, devices=[named])],
@@ -117,7 +106,7 @@ def test_every_text_is_shown_as_it_is_and_none_becomes_html(name):
     harmless = page_called("plain")
     hostile = page_called(name)
     assert shape(hostile) == shape(harmless)
-    assert "".join(hostile.of_page).count(name) == "".join(harmless.of_page).count("plain") > 25
+    assert "".join(hostile.texts).count(name) == "".join(harmless.texts).count("plain") > 25
 
 
 @given(
@@ -194,7 +183,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             replace(WELL, children={**WELL.children, STOPPED.name: STOPPED}),
             (
                 "Unhealthy: 1 of 1 resources not registered, 2 of 2 devices healthy"
-                "example.com/gpu: stopped by an operator; devherd ctl start resource:example.com_gpu"
+                "example.com/gpu: stopped by an operator; `devherd ctl start resource:example.com_gpu`"
             ),
         ),
         (
@@ -245,7 +234,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
 )
 def test_the_first_line_is_green_only_when_nothing_is_wrong(herd, said):
     """A page said "All is well." above unhealthy devices, because the instance was alive and ready."""
-    assert page_of(herd).said == said
+    assert page_of(herd).of_sections["verdict"].strip() == said
 
 
 def test_the_head_says_which_instance_runs_and_since_when():
@@ -266,7 +255,7 @@ def test_a_note_of_the_last_scan_is_shown_and_makes_nothing_unhealthy():
     """Notes were in the JSON and in `devherd status` alone."""
     notice = Problem(vendor="nvidia", path="/proc/driver/nvidia/capabilities", error="6 MIG devices left out: <cure>")
     page = page_of(replace(WELL, scan=ScanSummary(notices=[notice])))
-    assert page.said == "Healthy: all resources registered, 2 of 2 devices healthy"
+    assert page.of_sections["verdict"].strip() == "Healthy: all resources registered, 2 of 2 devices healthy"
     assert (
         page.of_sections["notes"].split() == f"Notes {notice.path}: {notice.error}".replace("Notes /", "Notes/").split()
     )
@@ -309,8 +298,9 @@ def test_every_finding_is_shown_with_its_evidence():
         first_timestamp_seconds=1_000_000_000,
         last_timestamp_seconds=1_000_000_060,
         count=3,
-        taken_back_by="a reboot",
-        not_yet="nothing of that was seen since the last event",
+        do="reboot the node",
+        ends="by a reboot",
+        so_far="nothing of that was seen since 07:57:53Z",
     )
     warned = Held(source="link", reason="link-degraded", action=WARN, detail="x8 of x16", only_warned="it was so")
     over = Held(source="kernel-log", reason="pci-aer", is_over=True, count=1)
@@ -321,10 +311,11 @@ def test_every_finding_is_shown_with_its_evidence():
     assert "Unhealthy: xid since 2001-09-09 01:46:40Z" in shown
     assert (
         "xid (unhealthy), source kernel-log: Xid 79: GPU has fallen off the bus"
+        "Doreboot the node"
         "Read/dev/kmsg: NVRM: Xid 79"
         "Since2001-09-09 01:46:40Z, raised 3 times, last 2001-09-09 01:47:40Z"
-        "Ends bya reboot"
-        "Not yetnothing of that was seen since the last event"
+        "Endsby a reboot"
+        "So farnothing of that was seen since 07:57:53Z"
     ) in shown
     assert "link-degraded (warn), source link: x8 of x16" in shown
     assert "Only a warningit was so" in shown
@@ -440,7 +431,7 @@ HELD = {("nvidia.com/gpu", "GPU-1"): [{"namespace": "research", "pod": "train-0"
         ("warning", {"GPU-3"}),
         ("research/train", {"GPU-1"}),
         ("allocated", {"GPU-1"}),
-        ("free nvidia", {"GPU-3"}),
+        ("free nvidia", {"GPU-2", "GPU-3"}),
         ("gpu-2::7", {"GPU-2"}),
         ("nothing", set()),
     ],
@@ -479,7 +470,15 @@ def test_the_address_says_what_is_shown(query, view):
 
 def test_a_cordon_is_not_red_and_says_who_why_and_what_ends_it():
     """Defect: the page turned red for what an operator wanted, and promised that three good looks would end it."""
-    held = Held(source="cordon", reason="cordoned", detail="bench", file="devherd cordon", value="by root", count=1)
+    held = Held(
+        source="cordon",
+        reason="cordoned",
+        detail="bench",
+        file="devherd cordon",
+        value="by root",
+        count=1,
+        ends="by devherd uncordon example.com/gpu 0",
+    )
     herd = replace(WELL, resources=[CORDONED], verdicts=[Verdict(device="0", held=[held])])
     page = page_of(herd)
     styles = {value for _, attributes in page.tags for name, value in attributes if name == "class"}
@@ -488,7 +487,7 @@ def test_a_cordon_is_not_red_and_says_who_why_and_what_ends_it():
     assert not any(style and style.split()[-1] in {"bad", "warn"} for style in styles)
     assert not any(text.startswith("1 problem") for text in page.texts)
     assert "Unhealthy: cordoned by root: bench" in shown
-    assert "Ends bydevherd uncordon example.com/gpu 0" in shown
+    assert "Endsby devherd uncordon example.com/gpu 0" in shown
 
 
 def test_a_generic_device_shows_its_path_without_being_unfolded():

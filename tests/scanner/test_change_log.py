@@ -15,8 +15,8 @@ from devherd.scanner.change_log import SETTLED_SECONDS, ChangeLog
 FANS = "external-fans"
 
 
-def state(source: str = FANS, failed: str = "", *complaints: str) -> health_pb2.SourceState:
-    return health_pb2.SourceState(source=source, failed=failed, complaints=complaints, last_report_timestamp_seconds=1)
+def state(source: str = FANS, failed: str = "", *errors: str) -> health_pb2.SourceState:
+    return health_pb2.SourceState(source=source, failed=failed, report_errors=errors, last_report_timestamp_seconds=1)
 
 
 class Log:
@@ -123,7 +123,7 @@ def test_a_verdict_by_an_operators_program_names_the_source_and_its_detail(tmp_p
 
     assert verdicts_logged(tmp_path, hot, ([], ["external"]), (["external"], [])) == [
         "Healthy (warning: external): external-fans: hot: 91 °C",
-        "Unhealthy: external: external-fans: hot: 91 °C; ends by 1 good poll",
+        "Unhealthy: external: external-fans: hot: 91 °C; do: read what fans reports: 91 °C; ends when 1 poll lacks it",
     ]
 
 
@@ -132,7 +132,7 @@ def test_a_word_that_is_its_own_detail_is_said_once(tmp_path):
     hot = Finding(source=FANS, reason="external", detail="hot", file="/opt/fans#hot", value="hot")
 
     assert verdicts_logged(tmp_path, hot, (["external"], [])) == [
-        "Unhealthy: external: external-fans: hot; ends by 1 good poll"
+        "Unhealthy: external: external-fans: hot; do: read what fans reports: hot; ends when 1 poll lacks it"
     ]
 
 
@@ -143,9 +143,10 @@ def test_a_verdict_has_the_drivers_words_where_the_card_is_and_what_takes_it_bac
 
     [said] = verdicts_logged(tmp_path, lost, (["xid"], []))
     assert said == (
-        f"Unhealthy: xid: {words} (/dev/kmsg: 79); PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by "
-        "rebinding its driver, removing and re-adding it, a reboot, its driver's message that it needs no recovery, a "
-        "reset that NVML detects or `devherd clear`"
+        f"Unhealthy: xid: {words} (/dev/kmsg: 79); do: drain and reboot the node; if it comes again, have the card in "
+        "slot 4 checked or replaced; PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by rebinding its driver, "
+        "removing and re-adding it, a reboot, its driver's message that it needs no recovery, a reset that NVML "
+        "detects or devherd clear a.b/gpu GPU-1 xid"
     )
 
 
@@ -167,6 +168,6 @@ def test_a_cordon_says_who_why_and_the_command_that_ends_it(tmp_path):
 
     [said] = verdicts_logged(tmp_path, cordon, (["cordoned"], []))
     assert said == (
-        "Unhealthy: cordoned: ticket 4711, by root; PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by "
-        "`devherd uncordon a.b/gpu GPU-1`"
+        "Unhealthy: cordoned: ticket 4711, by root; do: run devherd uncordon a.b/gpu GPU-1 when the work on it is "
+        "done; PCI address 0000:83:00.0; slot 4; serial SN-1652"
     )

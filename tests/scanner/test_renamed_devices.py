@@ -84,7 +84,7 @@ class Looked:
         found = {}
         for key, entry in self.observer.inventory.entries.items():
             name = entry.device.attributes.get("path", entry.device.id)
-            held = held_messages(self.observer.policy, key, self.observer.now())
+            held = held_messages(self.observer.policy, key, self.observer.now(), {})
             found[name] = [(one.reason, one.detail) for one in held]
         return found
 
@@ -135,5 +135,5 @@ def test_the_way_back_of_an_old_name_is_the_pod_not_a_poll(tmp_path: Path) -> No
     faults.inject(looked.node, case.fault, case.at, case.value)
     looked.look(1.0)
     [key] = [key for key in looked.observer.inventory.entries if key[2] == case.before]
-    [held] = held_messages(looked.observer.policy, key, looked.observer.now())
-    assert held.taken_back_by.startswith("deleting the pod that holds it")
+    [held] = held_messages(looked.observer.policy, key, looked.observer.now(), {})
+    assert held.ends.startswith("by deleting the pod that holds it")

@@ -27,7 +27,7 @@ async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
     assert (ill["health"], ill["reasons"], finding["reason"]) == ("Unhealthy", ["port-error"], "port-error")
     assert Path(finding["file"]).name == errors.name
     assert (finding["source"], finding["value"], finding["count"]) == ("fpga-errors", "0x20", 1)
-    assert finding["taken_back_by"] == "3 good polls in a row"
+    assert finding["ends"] == "when 3 polls in a row read none"
     assert (well["health"], well["reasons"]) == ("Healthy", [])
     assert ill["rule"] == "intel-fpga's default name"
     assert [holder["pod"] for holder in ill["allocated"]] == ["train"]
@@ -48,4 +48,4 @@ async def test_evidence_outlives_the_scanner(testbed):
     [finding] = after["findings"]
     assert (before["reasons"], after["reasons"]) == (["pci-aer"], ["pci-aer"])
     assert finding["first_seen"] == before["findings"][0]["first_seen"]
-    assert finding["taken_back_by"] == "600 s without another event"
+    assert finding["ends"] == "after 600 s without another event"

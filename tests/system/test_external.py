@@ -145,9 +145,9 @@ async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_e
     assert "devherd ctl tail source:external-fans" in doctor
     states = {source["name"]: source for source in told["sources"]}
     assert states["external-fans"]["failed"].startswith(cannot)
-    assert states["external-report"]["complaints"] == [nameless]
+    assert states["external-report"]["report_errors"] == [nameless]
     assert explanation["health"] == "Healthy"
-    assert explanation["source_complaints"] == {"external-report": [nameless]}
+    assert explanation["report_errors"] == {"external-report": [nameless]}
     assert [
         events.count(f"source {part}")
         for part in ("external-fans: it cannot check devices", "external-fans: it checks devices again")

@@ -7,7 +7,7 @@ from devherd import history
 from devherd.cli.events import event_json
 from devherd.cli.subject import Known, Subject, fact_text
 from devherd.history import HistoryEvent
-from devherd.instance.inventory_json import Json, health_of, way_back
+from devherd.instance.inventory_json import Json, deciding, health_of
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDONED
@@ -29,12 +29,13 @@ def of_device(known: Known, subject: Subject, events: Sequence[HistoryEvent]) ->
         "health": health_of(device) if device else None,
         "reasons": list(device.reasons) if device else [],
         "warnings": list(device.warnings) if device else [],
+        "do": decides.do if (decides := deciding(verdict.held)) else None,
         "not_examined": verdict.frozen or None,
-        "findings": [_finding(held, subject) for held in verdict.held if not held.is_over],
-        "past_events": [_finding(held, subject) for held in verdict.held if held.is_over],
+        "findings": [_finding(held) for held in verdict.held if not held.is_over],
+        "past_events": [_finding(held) for held in verdict.held if held.is_over],
         "failed_sources": {source.source: source.failed for source in known.herd.sources if source.failed},
-        "source_complaints": {
-            source.source: list(source.complaints) for source in known.herd.sources if source.complaints
+        "report_errors": {
+            source.source: list(source.report_errors) for source in known.herd.sources if source.report_errors
         },
         "rule": (device.rule if device else None) or None,
         "allocated": _holders(known, subject),
@@ -69,8 +70,7 @@ def _events_of(subject: Subject, events: Sequence[HistoryEvent]) -> list[History
     return found[-MOST_EVENTS:]
 
 
-def _finding(held: health_pb2.Held, subject: Subject) -> Json:
-    resource_name = subject.offer.name if subject.offer else ""
+def _finding(held: health_pb2.Held) -> Json:
     return {
         "reason": held.reason,
         "action": health_pb2.Action.Name(held.action).lower(),
@@ -84,8 +84,9 @@ def _finding(held: health_pb2.Held, subject: Subject) -> Json:
         "only_warned": held.only_warned or None,
         "rule": held.rule or None,
         "waiting": held.is_waiting,
-        "taken_back_by": way_back(held, resource_name, subject.key[2]),
-        "not_yet": held.not_yet or None,
+        "do": held.do or None,
+        "ends": held.ends,
+        "so_far": held.so_far or None,
     }
 
 
@@ -141,7 +142,7 @@ def lines(explanation: Json) -> Iterator[str]:
         if findings:
             yield from ("", f"{title}:")
         for finding in findings:
-            yield from _finding_lines(finding)
+            yield from _finding_lines(finding, is_over=title == "past events", said=explanation["do"])
     if explanation["events"]:
         yield from ("", "lately:")
         yield from map(line_of_event, explanation["events"])
@@ -153,6 +154,8 @@ def lines(explanation: Json) -> Iterator[str]:
 
 def _head(explanation: Json) -> Iterator[str]:
     yield headline(explanation)
+    if explanation["do"]:
+        yield f"  do:          {explanation['do']}"
     for warning in explanation["warnings"]:
         yield f"  warning:     {warning}"
     yield f"  vendor:      {explanation['vendor']}"
@@ -179,8 +182,8 @@ def line_of_event(event: Json) -> str:
 def _source_lines(explanation: Json) -> Iterator[str]:
     for source, why in explanation["failed_sources"].items():
         yield f"  source {source} cannot check devices: {why}"
-    for source, complaints in explanation["source_complaints"].items():
-        yield from (f"  source {source}: {complaint}" for complaint in complaints)
+    for source, errors in explanation["report_errors"].items():
+        yield from (f"  source {source}: {error}" for error in errors)
 
 
 def held_by(holders: list[dict[str, str]] | None) -> str:
@@ -191,7 +194,8 @@ def held_by(holders: list[dict[str, str]] | None) -> str:
     return ", ".join(named) or "no pod"
 
 
-def _finding_lines(finding: Json) -> Iterator[str]:
+def _finding_lines(finding: Json, *, is_over: bool, said: str | None) -> Iterator[str]:
+    """`said`: what to do about the device, which is not said again."""
     yield f"  {finding['reason']} ({finding['action']}), by source {finding['source']}: {finding['detail']}"
     if finding["file"]:
         yield f"    read:       {finding['file']}" + (f": {finding['value']}" if finding["value"] else "")
@@ -201,10 +205,13 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    warning:    {finding['only_warned']}"
     if finding["rule"]:
         yield f"    judged by:  {finding['rule']}"
-    yield f"    ends: by {finding['taken_back_by']}"
-    if finding["not_yet"]:
-        label = "waiting:  " if finding["waiting"] else "not yet:  "
-        yield f"    {label}  {finding['not_yet']}"
+    if is_over:
+        return
+    if finding["do"] not in {None, said}:
+        yield f"    do:         {finding['do']}"
+    yield f"    ends:       {finding['ends']}"
+    if finding["so_far"]:
+        yield f"    so far:     {finding['so_far']}"
 
 
 def _open_by(ledger: spool_pb2.Ledger | None, key: DeviceKey) -> list[Json] | None:

@@ -188,15 +188,19 @@ def _missing(lost: Sequence[Json]) -> Iterator[str]:
 def short_lines(device: Json) -> Iterator[str]:
     """A device with what is held against it, as text."""
     yield headline(device)
+    if device["do"] and not cordon_of(device):
+        yield f"  do:      {device['do']}"
     for finding in device["findings"]:
         if finding["action"] == "ignore" or finding["waiting"]:
             continue
         if cordon_of(device) and finding["reason"] == CORDONED:
-            yield f"  ends by {finding['taken_back_by']}"
+            yield f"  ends {finding['ends']}"
             continue
         word = "warning: " if finding["action"] == "warn" else ""
         yield f"  {word}{finding['reason']} since {finding['first_seen']}: {finding['detail']}"
-        yield f"    ends by {finding['taken_back_by']}"
+        if finding["do"] not in {None, device["do"]}:
+            yield f"    do: {finding['do']}"
+        yield f"    ends {finding['ends']}"
     if place := where(device):
         yield f"  where:   {place}"
     yield f"  held by: {held_by(device['allocated'])}"

@@ -88,7 +88,7 @@ def status_json(herd: InstanceState, allocations: Allocations | None) -> Json:
         {
             "name": source.source,
             "failed": source.failed or None,
-            "complaints": list(source.complaints),
+            "report_errors": list(source.report_errors),
             "last_report": source.last_report_timestamp_seconds or None,
         }
         for source in herd.sources

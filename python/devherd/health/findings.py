@@ -239,16 +239,16 @@ def take_in(
             seen.reported[source] = findings.timestamp_seconds
         if findings.look_monotonic_seconds:
             seen.looks[source] = findings.look_monotonic_seconds
-        complaints = [*findings.complaints]
+        errors = [*findings.report_errors]
         if findings.failed:
             _note_failure(seen, source, findings)
         elif source in scopes and findings.findings:
             own = Named(entry for entry in entries if selects(scopes[source], facts_of(entry)))
-            complaints += _take_in_operators(seen, source, findings, own)
+            errors += _take_in_operators(seen, source, findings, own)
         else:
             _take_in_findings(seen, source, findings, named)
-        if complaints:
-            seen.complaints[source] = complaints
+        if errors:
+            seen.report_errors[source] = errors
 
 
 def _note_failure(seen: Seen, source: str, findings: health_pb2.Findings) -> None:
@@ -260,7 +260,7 @@ def _note_failure(seen: Seen, source: str, findings: health_pb2.Findings) -> Non
 
 
 def _take_in_operators(seen: Seen, source: str, findings: health_pb2.Findings, known: Named) -> list[str]:
-    """Add the findings of an operator's program or file about its devices. Returns complaints about ignored ones."""
+    """Add the findings of an operator's program or file about its devices. Returns what is wrong with ignored ones."""
     counted: Counter[DeviceKey] = Counter()
     nameless: list[health_pb2.Finding] = []
     crowded: set[DeviceKey] = set()
@@ -274,10 +274,10 @@ def _take_in_operators(seen: Seen, source: str, findings: health_pb2.Findings, k
         finding = _finding(source, message)
         for key in with_room:
             seen.add(key, [finding])
-    complaints = [_about_nameless(nameless)] if nameless else []
+    errors = [_about_nameless(nameless)] if nameless else []
     if crowded:
-        complaints.append(f"{amount(len(crowded), 'device')} with more than {MOST_A_DEVICE} findings: only these count")
-    return complaints
+        errors.append(f"{amount(len(crowded), 'device')} with more than {MOST_A_DEVICE} findings: only these count")
+    return errors
 
 
 def _about_nameless(nameless: Sequence[health_pb2.Finding]) -> str:

@@ -69,7 +69,7 @@ class Seen:
     """Failed sources whose findings no longer count: nothing waits for them to look again."""
     lets_go_after: dict[str, float] = field(default_factory=dict)
     """By failed source: after how many seconds without a report its findings will no longer count."""
-    complaints: dict[str, list[str]] = field(default_factory=dict)
+    report_errors: dict[str, list[str]] = field(default_factory=dict)
     """By source: what is wrong with its reports; they still count."""
     looks: dict[str, float] = field(default_factory=dict)
     """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""

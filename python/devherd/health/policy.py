@@ -332,12 +332,12 @@ class Policy:
         return bool(self._held)
 
     def all_held(self) -> Iterator[tuple[DeviceKey, list[Held]]]:
-        """All held findings of each device: sorted by device, then by reason and source."""
+        """All held findings of each device: sorted by device, the gravest finding first."""
         for key in sorted(self._held):
             yield key, sorted(self._held[key].values(), key=_order)
 
     def held_against(self, key: DeviceKey) -> list[Held]:
-        """All held findings of one device, sorted by reason and source."""
+        """All held findings of one device, the gravest first."""
         return sorted(self._held.get(key, {}).values(), key=_order)
 
     @property
@@ -445,8 +445,17 @@ def _verdict(held: Iterable[Held]) -> Verdict:
     return Verdict(tuple(sorted(words["unhealthy"])), tuple(sorted(words["warn"])))
 
 
-def _order(held: Held) -> tuple[str, str, str, str]:
-    return held.finding.reason, held.finding.source, held.finding.file, held.finding.value
+_GRAVITY = ("never", "until", "level", "quiet")
+"""How hard it is to end a finding, the hardest first."""
+
+
+def _order(held: Held) -> tuple[object, ...]:
+    """The gravest first: what counts and condemns, what is not there, what nothing ends by itself; a cordon last."""
+    finding = held.finding
+    weight = ("unhealthy", "warn", "ignore").index(held.action)
+    kind = -1 if finding.reason in {registry.GONE, registry.RENAMED} else _GRAVITY.index(held.meaning.clears)
+    is_cordon = finding.source == registry.CORDON
+    return not held.counts, weight, is_cordon, kind, finding.reason, finding.source, finding.file, finding.value
 
 
 class Rules:

@@ -1,7 +1,9 @@
 """`<run-dir>/verdicts.pb`: the findings held against devices, their evidence, and what ends them."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from devherd import spool
@@ -21,10 +23,32 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import CORDON, MEANINGS, NVML, RENAMED, Action, meaning_of, uncordon
+from devherd.reasons.registry import (
+    CORDON,
+    MEANINGS,
+    NVML,
+    RENAMED,
+    RESOURCE,
+    STATE,
+    STATES,
+    Action,
+    clear,
+    meaning_of,
+    to_do,
+    uncordon,
+)
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
+
+Facts = Mapping[str, str]
+"""What is known of a device for people: the facts that `to_do` uses."""
+FactsOf = Callable[["DeviceKey"], Facts]
+
+
+def _nothing_known(_: "DeviceKey") -> Facts:
+    return {}
+
 
 _SHOWN = {
     Evidence.REBOUND: "rebinding its driver",
@@ -36,72 +60,121 @@ _SHOWN = {
     Evidence.STARTED: "a start of it that NVML or procfs shows",
     Evidence.ANSWERED: "an answer of its configuration space",
     Evidence.SOURCE_CLEARED: "its source",
-    Evidence.OPERATOR: "`devherd clear`",
 }
-"""The kinds of evidence that end a finding, in the order in which they are listed."""
+"""The kinds of evidence that end a finding, in the order in which they are listed; last, the operator's command."""
 
 
-def way_back(held: Held, recover_after: int) -> str:
-    """What ends the finding, as text."""
-    meaning, hold = held.meaning, held.hold
+def way_back(held: Held, recover_after: int, facts: Facts = MappingProxyType({}), device_id: str = "") -> str:
+    """What ends the finding: an act, an event or a number of good polls. The commands are for the device, if given."""
+    meaning, hold, resource = held.meaning, held.hold, facts.get(RESOURCE, "")
     if held.finding.source == CORDON:
-        return uncordon()
+        return uncordon(resource, device_id)
     if held.finding.reason == RENAMED:
-        return "deleting the pod that holds it; a name that no pod holds is forgotten after `health.forget_after`"
-    at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
+        return "deleting the pod that holds it; a name that no pod holds is forgotten after health.forget_after"
+    at_least = _at_least(held)
+    command = clear(resource, device_id, held.finding.reason)
     if not meaning.is_event:
         looks = "1 good poll" if recover_after == 1 else f"{recover_after} good polls in a row"
-        return looks + at_least + (f" or {_SHOWN[Evidence.OPERATOR]}" if meaning.is_relative else "")
+        return looks + at_least + (f" or {command}" if meaning.is_relative else "")
     if meaning.quiet_seconds is not None:
         return f"{max(meaning.quiet_seconds, hold):g} s without another event"
     if held.may_be_over:
         at_least += f", or {MISSED_SECONDS:g} s without another event"
-    if meaning.evidence:
-        *others, last = (shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence)
-        return (f"{', '.join(others)} or {last}" if others else last) + at_least
-    return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
+    listed = [shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence]
+    if Evidence.OPERATOR in meaning.evidence:
+        listed.append(command)
+    *others, last = listed or (_SHOWN[Evidence.SOURCE_CLEARED], command)
+    return (f"{', '.join(others)} or {last}" if others else last) + at_least
 
 
-def not_yet(
-    held: Held, recover_after: int, not_looked: str, now: Now, lets_go_after: float = 0.0, *, sees_resets: bool = True
+def ends(held: Held, recover_after: int, facts: Facts = MappingProxyType({}), device_id: str = "") -> str:
+    """What ends the finding, after the word `ends`: `by a reboot`, `when 3 polls in a row find it`."""
+    way = way_back(held, recover_after, facts, device_id)
+    if held.meaning.quiet_seconds is not None:
+        return f"after {way}"
+    if held.meaning.is_event or held.finding.source == CORDON or held.finding.reason == RENAMED:
+        return f"by {way}"
+    _, good = _state_of_reason(held)
+    polls = f"1 poll {_singular(good)}" if recover_after == 1 else f"{recover_after} polls in a row {good}"
+    command = clear(facts.get(RESOURCE, ""), device_id, held.finding.reason)
+    return f"when {polls}{_at_least(held)}" + (f", or by {command}" if held.meaning.is_relative else "")
+
+
+def _at_least(held: Held) -> str:
+    return f", {held.hold:g} s after it was last seen at the earliest" if held.hold else ""
+
+
+def _singular(good: str) -> str:
+    """`finds it`, `can read it`."""
+    verb, _, rest = good.partition(" ")
+    return good if verb == "can" else f"{verb}s {rest}"
+
+
+def _state_of_reason(held: Held) -> tuple[str, str]:
+    return STATES.get(held.finding.reason, STATE)
+
+
+def so_far(
+    held: Held,
+    not_looked: str,
+    now: Now,
+    recover_after: int,
+    *,
+    lets_go_after: float = 0.0,
+    sees_resets: bool = True,
+    command: str = "devherd clear",
 ) -> str:
-    """Why the finding has not ended, or does not count yet; empty if it has ended.
+    """How far the finding's end is, or when it counts; empty if it has ended.
 
     `lets_go_after`: seconds without a report after which a failed source no longer counts; 0: it always counts.
     `sees_resets`: whether NVML reports; only NVML notices that a GPU has been reset, the driver prints nothing.
+    `command`: what an operator ends it with.
     """
     if held.is_over or (held.finding.source == CORDON and not held.good_looks):
         return ""
     if held.is_waiting:
-        return f"it counts when it has stood for {held.meaning.after:g} s"
+        counts = _clock(held.first + held.meaning.after, now)
+        return f"{_stands(held, now)}counts at {counts} if it lasts"
     if not_looked:
         silence = f"; it no longer counts after {lets_go_after:g} s without a report" if lets_go_after else ""
-        way_out = "" if held.meaning.is_event else "; `devherd clear` ends it"
+        way_out = "" if held.meaning.is_event else f"; {command} ends it"
         return f"not checked: {not_looked}{silence}{way_out}"
     quiet_for = max(0.0, now.monotonic - held.last_monotonic)
-    missing = _what_is_missing(held, recover_after, quiet_for)
+    missing = _what_is_missing(held, recover_after, quiet_for, now)
     is_ended_by_a_reset = Evidence.RECOVERY_NONE in held.meaning.evidence and not held.is_taken_back
-    return (missing + _RESET * (is_ended_by_a_reset and not sees_resets)) or _held_on(held, quiet_for)
+    if is_ended_by_a_reset and not sees_resets:
+        missing += f"; without NVML a reset of the GPU is not noticed: after one, {command} ends it"
+    return missing or _held_on(held, quiet_for)
 
 
-_RESET = "; without NVML a reset of the GPU is not noticed: after one, `devherd clear` ends it"
+def _stands(held: Held, now: Now) -> str:
+    """`too hot since 07:57:53Z; `; empty for an event."""
+    return "" if held.meaning.is_event else f"{_state_of_reason(held)[0]} since {_clock(held.first, now)}; "
 
 
-def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
+def _clock(seconds: float, now: Now) -> str:
+    """The time of a Unix second: `07:57:53Z`, with the date if that is another one than today's."""
+    shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
+    return shown.removeprefix(time.strftime("%Y-%m-%d ", time.gmtime(now.wall)))
+
+
+def _what_is_missing(held: Held, recover_after: int, quiet_for: float, now: Now) -> str:
     """The condition that is missing for its end; empty if only the minimum hold keeps the finding."""
     if not held.meaning.is_event:
-        looks = f"{held.good_looks} of {recover_after} good polls" if held.good_looks else "it is still seen"
-        return looks if held.good_looks < recover_after else ""
+        if not held.good_looks:
+            again = f", {held.count} times" if held.count > 1 else ""
+            return f"{_stands(held, now).removesuffix('; ')}{again}"
+        return f"{held.good_looks} of {recover_after} good polls" if held.good_looks < recover_after else ""
     if held.is_taken_back:
         return ""
     if held.meaning.quiet_seconds is not None:
         return f"the last event was {quiet_for:.0f} s ago"
-    return "nothing of that was seen since the last event"
+    return f"nothing of that was seen since {_clock(held.last, now)}"
 
 
 def _held_on(held: Held, quiet_for: float) -> str:
     why = ": it comes and goes" if held.damped else ""
-    return f"it is held for another {max(0.0, held.hold - quiet_for):.0f} s{why}"
+    return f"held for another {max(0.0, held.hold - quiet_for):.0f} s{why}"
 
 
 def only_warned(held: Held, now: Now) -> str:
@@ -142,8 +215,18 @@ class VerdictsFile:
         """The state of the previous scanner; empty if there is no readable file."""
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
-    def write(self, policy: Policy, now: Now, remembered: Remembered = NOTHING, *, at_once: bool = False) -> None:
+    def write(
+        self,
+        policy: Policy,
+        now: Now,
+        remembered: Remembered = NOTHING,
+        facts_of: FactsOf = _nothing_known,
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Bring the file up to date with the policy and the memory of the sources. Raises OSError.
+
+        `facts_of` returns what `to_do` needs to know of a device.
 
         A change of the kernel log's position alone is written after `LATEST_SECONDS`, or at once if `at_once`: records
         without findings may be read a second time after a restart.
@@ -153,13 +236,13 @@ class VerdictsFile:
         ]
         known = remembered.memories, remembered.waiting, remembered.uuids, remembered.last_words
         seen = policy.seen
-        sources = dict(seen.failed), dict(seen.reported), dict(seen.complaints)
+        sources = dict(seen.failed), dict(seen.reported), dict(seen.report_errors)
         evidence = sources, held, policy.stated_version, known
         goes_on = bool(held) or remembered.kernel_log != self._read_to
         is_late = goes_on and now.monotonic >= self._written_at + LATEST_SECONDS
         if evidence == self._written and not (at_once or is_late):
             return
-        message = message_of(policy, now)
+        message = message_of(policy, now, facts_of)
         _remember(message, remembered)
         spool.write(self._path, message)
         self._written, self._written_at, self._read_to = evidence, now.monotonic, remembered.kernel_log
@@ -254,13 +337,14 @@ def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
         message.memories.add(card=card, source=source, file=file, variant=variant, text=text)
 
 
-def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
+def message_of(policy: Policy, now: Now, facts_of: FactsOf = _nothing_known) -> health_pb2.Verdicts:
     """All held findings, and the sources that cannot check."""
     message = health_pb2.Verdicts(boot_id=now.boot_id, timestamp_seconds=now.wall)
     for key, all_held in policy.all_held():
         vendor, card, device = key
         verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
-        verdict.held.extend(_message_of(held, policy, key, now) for held in all_held)
+        facts = facts_of(key)
+        verdict.held.extend(_message_of(held, policy, key, now, facts) for held in all_held)
     message.sources.extend(source_states(policy.seen))
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
@@ -276,9 +360,9 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
     return message
 
 
-def held_messages(policy: Policy, key: "DeviceKey", now: Now) -> list[health_pb2.Held]:
+def held_messages(policy: Policy, key: "DeviceKey", now: Now, facts: Facts) -> list[health_pb2.Held]:
     """The held findings of one device, as messages."""
-    return [_message_of(held, policy, key, now) for held in policy.held_against(key)]
+    return [_message_of(held, policy, key, now, facts) for held in policy.held_against(key)]
 
 
 def source_states(seen: Seen) -> list[health_pb2.SourceState]:
@@ -288,9 +372,9 @@ def source_states(seen: Seen) -> list[health_pb2.SourceState]:
             source=source,
             failed=seen.failed.get(source, ""),
             last_report_timestamp_seconds=seen.reported.get(source, 0.0),
-            complaints=seen.complaints.get(source, ()),
+            report_errors=seen.report_errors.get(source, ()),
         )
-        for source in sorted({*seen.failed, *seen.reported, *seen.complaints})
+        for source in sorted({*seen.failed, *seen.reported, *seen.report_errors})
     ]
 
 
@@ -305,7 +389,7 @@ def _state_of(held: Held) -> object:
     return held.finding, held.meaning, held.action, progress
 
 
-def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now) -> health_pb2.Held:
+def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now, facts: Facts) -> health_pb2.Held:
     finding, seen, recover_after = held.finding, policy.seen, policy.recover_after
     not_looked, lets_go_after = seen.why_not_looked(key, finding.source), seen.lets_go_after.get(finding.source, 0.0)
     sees_resets = key[0] != "nvidia" or (NVML in seen.reported and NVML not in seen.failed)
@@ -324,8 +408,17 @@ def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now) -> healt
         source_count=held.seen_count,
         is_over=held.is_over,
         was_there=held.was_there,
-        taken_back_by=way_back(held, recover_after),
-        not_yet=not_yet(held, recover_after, not_looked, now, lets_go_after, sees_resets=sees_resets),
+        do=to_do(finding, held.meaning, key[2], facts),
+        ends=ends(held, recover_after, facts, key[2]),
+        so_far=so_far(
+            held,
+            not_looked,
+            now,
+            recover_after,
+            lets_go_after=lets_go_after,
+            sees_resets=sees_resets,
+            command=clear(facts.get(RESOURCE, ""), key[2], finding.reason),
+        ),
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,

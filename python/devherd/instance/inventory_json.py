@@ -10,7 +10,7 @@ from typing import Any
 
 from devherd._native import vendors
 from devherd.proto import health_pb2, spool_pb2
-from devherd.reasons.registry import CORDON, CORDONED, uncordon
+from devherd.reasons.registry import CORDON, CORDONED
 from devherd.spool import listed
 from devherd.text import version
 
@@ -71,9 +71,10 @@ def cordon_of(held: Iterable[health_pb2.Held]) -> str:
     return next((f"{one.value}: {one.detail}" for one in held if one.source == CORDON), "")
 
 
-def way_back(held: health_pb2.Held, resource_name: str, device_id: str) -> str:
-    """What clears a finding against a device; for a cordon, the command that ends it."""
-    return uncordon(resource_name, device_id) if held.source == CORDON else held.taken_back_by
+def deciding(held: Iterable[health_pb2.Held]) -> health_pb2.Held | None:
+    """The finding that decides on a device's health: the gravest that counts; None without one."""
+    counting = [one for one in held if not (one.is_over or one.is_waiting or one.action == health_pb2.IGNORE)]
+    return next((one for one in counting if one.action == health_pb2.UNHEALTHY), counting[0] if counting else None)
 
 
 def _resource(offer: spool_pb2.Offer) -> Json:

@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from devherd._native import Finding
 from devherd.proto import health_pb2
+from devherd.reasons.registry import GONE, INVENTORY, MEANINGS, RESOURCE, to_do
 from devherd.text import duration, place
 
 Json = dict[str, Any]
@@ -26,6 +28,7 @@ def explanation(device: Json) -> Iterator[str]:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(device["since"]))
     away = duration(max(0.0, time.time() - device["since"]))
     yield f"{device['resource']} {device['device']} is lost: no scan has found it since {since}, {away} ago"
+    yield f"  do:          {device['do']}"
     if device["model"]:
         yield f"  model:       {device['model']}"
     where = place(*(device[name] or "" for name in ("pci_address", "slot", "serial", "port")))
@@ -38,7 +41,7 @@ def explanation(device: Json) -> Iterator[str]:
     for finding in device["findings"]:
         read = f"; {finding['file']}: {finding['value']}" if finding["file"] else ""
         yield f"  before:      {finding['reason']}, by source {finding['source']}: {finding['detail']}{read}"
-    yield f"  ends:        when it is back, or by `devherd forget {device['device']}`"
+    yield f"  ends:        when it is back, or by devherd forget {device['device']}"
 
 
 def lost_json(devices: Sequence[health_pb2.LostDevice]) -> list[Json]:
@@ -53,6 +56,7 @@ def _json(device: health_pb2.LostDevice) -> Json:
         "vendor": device.vendor,
         "card": device.card or None,
         "since": device.since_timestamp_seconds,
+        "do": _to_do(device),
         "pci_address": device.pci_address or None,
         "slot": device.slot or None,
         "serial": device.serial or None,
@@ -72,3 +76,8 @@ def _json(device: health_pb2.LostDevice) -> Json:
             for held in device.findings
         ],
     }
+
+
+def _to_do(device: health_pb2.LostDevice) -> str:
+    facts = {"pci_address": device.pci_address, "slot": device.slot, RESOURCE: device.resource_name}
+    return to_do(Finding(source=INVENTORY, reason=GONE), MEANINGS[INVENTORY, GONE], device.device, facts)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.instance.files import read_standby
-from devherd.instance.inventory_json import Json, inventory_json
+from devherd.instance.inventory_json import Json, deciding, inventory_json
 from devherd.instance.lost_devices import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import OLDEST_CLOCK, Heartbeat, heartbeats_of, started_at
@@ -142,8 +142,8 @@ class InstanceState:
             if source.failed:
                 text = f"source {source.source} cannot check devices: {source.failed}"
                 yield SourceTrouble(source.source, text, command)
-            for complaint in source.complaints:
-                yield SourceTrouble(source.source, f"source {source.source}: {complaint}", command)
+            for error in source.report_errors:
+                yield SourceTrouble(source.source, f"source {source.source}: {error}", command)
 
     def held(self, device: spool_pb2.Device) -> Sequence[health_pb2.Held]:
         """The findings held against a device."""
@@ -343,7 +343,8 @@ def read_children(
 def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json:
     """The inventory's JSON with the instance, each resource's registration and child, each device's holders and age.
 
-    Unknown values are null. `since` is the Unix second since which a device is Unhealthy or has a warning.
+    Unknown values are null. `since` is the Unix second since which a device is Unhealthy or has a warning, `do` what a
+    person does about the finding that decides.
     """
     summary = herd.scan or spool_pb2.ScanSummary()
     inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds, summary.notices)
@@ -362,6 +363,7 @@ def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json
         listed_devices = (device for _, device in listed(by_name[resource["name"]]))
         for device, known in zip(resource["devices"], listed_devices, strict=True):
             device["since"] = herd.since(known)
+            device["do"] = decides.do if (decides := deciding(herd.held(known))) else None
             device["allocated"] = (
                 None
                 if allocations is None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd import history
-from devherd.instance.inventory_json import way_back
+from devherd.instance.inventory_json import deciding
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
@@ -31,7 +31,9 @@ class Change:
     ids: dict[str, set[str]] = field(default_factory=dict)
     """The ids that the kubelet knows each device by."""
     keys: dict[str, DeviceKey] = field(default_factory=dict)
-    ways_back: dict[str, str] = field(default_factory=dict)
+    do: dict[str, str] = field(default_factory=dict)
+    """By device id: what a person does about the finding that decides."""
+    ends: dict[str, str] = field(default_factory=dict)
     """By device id: what ends the findings that make the device Unhealthy."""
 
 
@@ -70,7 +72,9 @@ def changes(
             verdict = held.get(key_of(device), health_pb2.Verdict())
             change.devices[device.id] = _evidence(reasons, verdict) if reasons else ""
             change.keys[device.id] = key_of(device)
-            change.ways_back[device.id] = _ways_back(reasons, verdict, resource.name, device.id)
+            decides = deciding(verdict.held) if reasons else None
+            change.do[device.id] = decides.do if decides else ""
+            change.ends[device.id] = _ends(reasons, verdict)
             change.ids[device.id] = {device.id, *ids_of(device.id, device.replicas, device.shares)}
         found += [change for change in (ill, well) if change.devices]
     return found
@@ -78,9 +82,10 @@ def changes(
 
 def message_of(change: Change, devices: Iterable[str], more: str = "") -> str:
     """The message about some of the devices, in one line; `more` follows."""
+    devices = list(devices)
     named = [f"{device} ({change.devices[device]})" if change.devices[device] else device for device in devices]
     state = "Unhealthy" if change.is_unhealthy else "Healthy again"
-    text = f"{change.resource_name}: {state}: {', '.join(named)}{more}"
+    text = f"{change.resource_name}: {state}: {', '.join(named)}{_to_do(change, devices)}{more}"
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
 
@@ -89,10 +94,18 @@ def _evidence(reasons: list[str], verdict: health_pb2.Verdict) -> str:
     return "; ".join(f"{reason}: {details[reason]}" if details.get(reason) else reason for reason in reasons)
 
 
-def _ways_back(reasons: list[str], verdict: health_pb2.Verdict, resource_name: str, device_id: str) -> str:
+def _to_do(change: Change, devices: list[str]) -> str:
+    """What a person does: for all devices if that is the same, else for the first one."""
+    told = [change.do[device] for device in devices]
+    if not any(told):
+        return ""
+    is_same = len(set(told)) == 1
+    return f"; do: {told[0]}" if is_same else f"; do for {devices[0]}: {told[0]}; for the others: devherd explain"
+
+
+def _ends(reasons: list[str], verdict: health_pb2.Verdict) -> str:
     counting = (held for held in verdict.held if held.reason in reasons and not held.is_over)
-    ways = {way_back(held, resource_name, device_id) for held in counting}
-    return "; ".join(sorted(ways - {""}))
+    return "; ".join(sorted({held.ends for held in counting} - {""}))
 
 
 _SHOWN_FACTS = {"model": "", "pci_address": "PCI address ", "slot": "slot ", "serial": "serial "}
@@ -102,12 +115,12 @@ def ticket_of(change: Change, facts: Mapping[str, str], pods: Iterable[str]) -> 
     """Facts for the repair or replacement of a device; empty unless exactly one device became Unhealthy."""
     if not change.is_unhealthy or len(change.devices) != 1:
         return ""
-    [way_back] = change.ways_back.values()
+    [ends] = change.ends.values()
     held_by = ", ".join(pods)
     parts = {
         "": ", ".join(f"{word}{facts[name]}" for name, word in _SHOWN_FACTS.items() if facts.get(name)),
         "held by ": held_by,
-        "ends by ": way_back,
+        "ends ": ends,
     }
     return "".join(f"; {word}{text}" for word, text in parts.items() if text)
 

@@ -57,7 +57,7 @@ class Findings(_message.Message):
     MEMORIES_FIELD_NUMBER: _builtins.int
     LOOK_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     LETS_GO_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
-    COMPLAINTS_FIELD_NUMBER: _builtins.int
+    REPORT_ERRORS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -85,7 +85,7 @@ class Findings(_message.Message):
         """state for the source's next process"""
 
     @_builtins.property
-    def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def report_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what is wrong with its reports, for people; they count all the same"""
 
     def __init__(
@@ -102,11 +102,11 @@ class Findings(_message.Message):
         memories: _abc.Iterable[Global___Memory] | None = ...,
         look_monotonic_seconds: _builtins.float = ...,
         lets_go_after_seconds: _builtins.float = ...,
-        complaints: _abc.Iterable[_builtins.str] | None = ...,
+        report_errors: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "complaints", b"complaints", "counts", b"counts", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "lets_go_after_seconds", b"lets_go_after_seconds", "look_monotonic_seconds", b"look_monotonic_seconds", "memories", b"memories", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counts", b"counts", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "lets_go_after_seconds", b"lets_go_after_seconds", "look_monotonic_seconds", b"look_monotonic_seconds", "memories", b"memories", "report_errors", b"report_errors", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -642,7 +642,7 @@ class Verdict(_message.Message):
     """why no finding is taken back at present: asleep, not examined; empty if neither"""
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]:
-        """sorted by reason, source"""
+        """the gravest first"""
 
     def __init__(
         self,
@@ -680,8 +680,8 @@ class Held(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     SOURCE_COUNT_FIELD_NUMBER: _builtins.int
     IS_OVER_FIELD_NUMBER: _builtins.int
-    TAKEN_BACK_BY_FIELD_NUMBER: _builtins.int
-    NOT_YET_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    SO_FAR_FIELD_NUMBER: _builtins.int
     WAS_THERE_FIELD_NUMBER: _builtins.int
     SINCE_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     IS_WAITING_FIELD_NUMBER: _builtins.int
@@ -693,6 +693,7 @@ class Held(_message.Message):
     GOOD_LOOKS_FIELD_NUMBER: _builtins.int
     IS_UNSEEN_FIELD_NUMBER: _builtins.int
     GOOD_LOOK_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    DO_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -712,10 +713,10 @@ class Held(_message.Message):
     """for an event: the source's own count when it was seen last"""
     is_over: _builtins.bool
     """an event that was quiet for long enough: no longer held, but still counted by its source"""
-    taken_back_by: _builtins.str
-    """the way back, for people: 3 good looks in a row"""
-    not_yet: _builtins.str
-    """why it is still held, for people: it is still seen"""
+    ends: _builtins.str
+    """what ends it, for people: when 3 polls in a row find it; by a reboot"""
+    so_far: _builtins.str
+    """how far its end is, for people: not found since 07:57:53Z"""
     was_there: _builtins.bool
     """it was there at the first look at the device: a warning, regardless of its reason"""
     since_monotonic_seconds: _builtins.float
@@ -738,6 +739,8 @@ class Held(_message.Message):
     """its source cannot check: it is held until the source can, or an operator takes it back"""
     good_look_monotonic_seconds: _builtins.float
     """the latest of the good looks, of a source whose looks are rarer than polls"""
+    do: _builtins.str
+    """what a person does about it, in one line"""
     def __init__(
         self,
         *,
@@ -754,8 +757,8 @@ class Held(_message.Message):
         count: _builtins.int = ...,
         source_count: _builtins.int = ...,
         is_over: _builtins.bool = ...,
-        taken_back_by: _builtins.str = ...,
-        not_yet: _builtins.str = ...,
+        ends: _builtins.str = ...,
+        so_far: _builtins.str = ...,
         was_there: _builtins.bool = ...,
         since_monotonic_seconds: _builtins.float = ...,
         is_waiting: _builtins.bool = ...,
@@ -767,10 +770,11 @@ class Held(_message.Message):
         good_looks: _builtins.int = ...,
         is_unseen: _builtins.bool = ...,
         good_look_monotonic_seconds: _builtins.float = ...,
+        do: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_look_monotonic_seconds", b"good_look_monotonic_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "do", b"do", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "ends", b"ends", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_look_monotonic_seconds", b"good_look_monotonic_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "so_far", b"so_far", "source", b"source", "source_count", b"source_count", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -783,14 +787,14 @@ class SourceState(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     LAST_REPORT_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
-    COMPLAINTS_FIELD_NUMBER: _builtins.int
+    REPORT_ERRORS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     failed: _builtins.str
     """why it cannot check devices; empty if it can"""
     last_report_timestamp_seconds: _builtins.float
     """wall clock of its last look; 0 for a source without a process"""
     @_builtins.property
-    def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def report_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what is wrong with its reports, for people"""
 
     def __init__(
@@ -799,11 +803,11 @@ class SourceState(_message.Message):
         source: _builtins.str = ...,
         failed: _builtins.str = ...,
         last_report_timestamp_seconds: _builtins.float = ...,
-        complaints: _abc.Iterable[_builtins.str] | None = ...,
+        report_errors: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complaints", b"complaints", "failed", b"failed", "last_report_timestamp_seconds", b"last_report_timestamp_seconds", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "last_report_timestamp_seconds", b"last_report_timestamp_seconds", "report_errors", b"report_errors", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,7 +45,12 @@ def is_hearsay(source: str) -> bool:
 
 def uncordon(resource_name: str = "", device_id: str = "") -> str:
     """The command that ends a cordon, of this device if it is given."""
-    return f"`{' '.join(filter(None, ('devherd uncordon', resource_name, device_id)))}`"
+    return " ".join(filter(None, ("devherd uncordon", resource_name, device_id)))
+
+
+def clear(resource_name: str = "", device_id: str = "", reason: str = "") -> str:
+    """The command that ends a finding, of this device and reason if they are given."""
+    return " ".join(filter(None, ("devherd clear", resource_name, *((device_id, reason) if device_id else ()))))
 
 
 def temporary_directory(findings: Path) -> Path:
@@ -222,8 +227,10 @@ def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
     return meaning
 
 
-KNOWN = ("pci_address", "slot", "driver", "resource", "device", "node", "file", "value", "detail", "program")
-"""What a text of `Meaning.do` may name."""
+FACTS = ("pci_address", "slot", "pci_driver", "driver")
+"""The facts of a device that `to_do` uses."""
+RESOURCE = "resource"
+"""The name under which a device is offered, beside its facts."""
 _ALTERNATIVES = re.compile(r"\[([^\]]*)\]|\{device\}")
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -231,14 +238,14 @@ _PLACE = re.compile(r"\{(\w+)\}")
 def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[str, str]) -> str:
     """What a person does about a finding against a device, in one line.
 
-    `facts`: those of the device, and as `resource` its resource's name. What is not known is left out with the words
-    that need it: `[ in slot {slot}| at {pci_address}]`.
+    `facts`: FACTS of the device, and RESOURCE. What is not known is left out with the words that need it:
+    `[ in slot {slot}| at {pci_address}]`.
     """
     known = {
         "pci_address": "" if "," in (address := facts.get("pci_address", "")) else address,
         "slot": facts.get("slot", ""),
         "driver": facts.get("pci_driver", "") or facts.get("driver", ""),
-        "resource": facts.get("resource", ""),
+        "resource": facts.get(RESOURCE, ""),
         "device": device_id,
         "node": finding.file if finding.file.startswith("/dev/") else "",
         "file": finding.file,
@@ -255,6 +262,53 @@ def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[s
     text = meaning.do_by_value.get(finding.value, meaning.do)
     return " ".join(_ALTERNATIVES.sub(told, text).split())
 
+
+STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "cdi-unwritable": ("its CDI spec not written", "can write it"),
+        "device-dump": ("a dump there", "find none"),
+        "driver-unbound": ("without a driver", "find one"),
+        "ecc": ("memory errors counted", "find none"),
+        "ecc-contained": ("memory errors counted", "find none"),
+        "external": ("reported", "lack it"),
+        "fabric": ("not well in its fabric", "find it well"),
+        "firmware": ("reported", "find its firmware well"),
+        "fme-error": ("an error read", "read none"),
+        "gone": ("not found", "find it"),
+        "gpu-lost": ("no answer", "get an answer"),
+        "held-elsewhere": ("held by another", "find only its own pod"),
+        "insufficient-power": ("too little power", "find enough"),
+        "interrupts": ("interrupts failing", "find them working"),
+        "left-over-process": ("a process left over", "find none"),
+        "link-degraded": ("below its best link", "find its best link"),
+        "mps-daemon": ("no daemon", "find one"),
+        "needs-reset": ("a reset needed", "find it reset"),
+        "node-missing": ("not there", "find it there"),
+        "not-examined": ("refused", "can read it"),
+        "nvlink-down": ("down", "find it up"),
+        "off-bus": ("no answer", "get an answer"),
+        "port-down": ("no port active", "find one active"),
+        "port-error": ("an error read", "read none"),
+        "power-brake": ("clocks lowered", "find them restored"),
+        "power-state": ("in state error", "find another state"),
+        "power-throttled": ("clocks lowered", "find them restored"),
+        "probe-timeout": ("no answer", "get an answer"),
+        "recovery-action": ("asked for", "find nothing asked for"),
+        "repair-pending": ("waiting for a reset", "find it repaired"),
+        "retired-pages": ("too many retired", "find fewer"),
+        "retirement-pending": ("waiting for a reset", "find them retired"),
+        "row-remap-pending": ("waiting for a reset", "find them remapped"),
+        "shell-lost": ("without its function", "find the function"),
+        "shell-unreadable": ("unreadable", "can read it"),
+        "sram-threshold": ("beyond the threshold", "find it below"),
+        "temperature": ("too hot", "find it cooler"),
+        "unprogrammed": ("not programmed", "find it programmed"),
+        "unrepairable-memory": ("beyond repair", "find it repaired"),
+    }
+)
+"""By reason of a condition: what is seen while it lasts, and what a good poll does."""
+STATE = ("seen", "miss it")
+"""The same of another condition."""
 
 _NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})
 """Sources for findings of the scan, the operator and configured programs: they read nothing themselves."""

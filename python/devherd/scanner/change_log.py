@@ -11,12 +11,22 @@ from devherd.health.held import Held
 from devherd.health.kernel_log import PrintedXid
 from devherd.health.lost import News
 from devherd.health.policy import FINE, Verdict
-from devherd.health.verdicts import way_back
+from devherd.health.verdicts import ends
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
 from devherd.offers.device_plugin import Made
 from devherd.proto import health_pb2, spool_pb2
-from devherd.reasons.registry import AMD_KFD, CORDON, EXTERNAL, EXTERNAL_PREFIX, GONE, MONITORS, NVML, uncordon
+from devherd.reasons.registry import (
+    AMD_KFD,
+    CORDON,
+    EXTERNAL,
+    EXTERNAL_PREFIX,
+    GONE,
+    MONITORS,
+    NVML,
+    RESOURCE,
+    to_do,
+)
 from devherd.reasons.xids import OF_APPLICATIONS, described
 from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
@@ -229,10 +239,12 @@ class ChangeLog:
             details |= {"source": finding.source, "file": finding.file, "value": finding.value}
             details |= {"detail": finding.detail} | {fact: device.attributes.get(fact, "") for fact in _PLACE}
             if verdict.reasons:
-                back = uncordon(*name) if finding.source == CORDON else way_back(evidence, recover_after)
-                details["taken_back_by"] = back
+                facts = {**device.attributes, RESOURCE: resource_name}
+                details["do"] = to_do(finding, evidence.meaning, device_id, facts)
+                details["ends"] = ends(evidence, recover_after, facts, device_id)
+                text += f"; do: {details['do']}"
                 text += "".join(f"; {word} {details[fact]}" for fact, word in _PLACE.items() if details[fact])
-                text += f"; ends by {back}"
+                text += f"; ends {details['ends']}" if finding.source != CORDON else ""  # the same command
         fields = {"resource_name": resource_name, "device_id": device_id, "reason": ", ".join(verdict.reasons)}
         level = logging.WARNING if verdict != FINE else logging.INFO
         log.log(level, "%s %s%s is %s", resource_name, device_id, shared, text, extra={"fields": fields | details})
@@ -257,9 +269,9 @@ class ChangeLog:
         self._reloaded = ""
 
 
-Trouble = tuple[str, Literal["failed", "complaints"]]
+Trouble = tuple[str, Literal["failed", "report_errors"]]
 """A source, and whether it cannot check devices or reports wrongly."""
-_SOLVED = {"failed": "it checks devices again", "complaints": "nothing is wrong with its reports any more"}
+_SOLVED = {"failed": "it checks devices again", "report_errors": "nothing is wrong with its reports any more"}
 
 
 def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str]:
@@ -267,8 +279,8 @@ def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str
     for source in sources:
         if source.failed:
             troubles[source.source, "failed"] = f"it cannot check devices: {source.failed}"
-        if source.complaints:
-            troubles[source.source, "complaints"] = "; ".join(source.complaints)
+        if source.report_errors:
+            troubles[source.source, "report_errors"] = "; ".join(source.report_errors)
     return troubles
 
 

@@ -146,7 +146,8 @@ class ScannerFiles:
             self._devices_version = observer.inventory.version
             self._beat()
         at_once = observer.kernel_log.has_new_records
-        self._verdicts_file.write(observer.policy, observer.now(), observer.remembered(), at_once=at_once)
+        facts_of = observer.offering.facts_of
+        self._verdicts_file.write(observer.policy, observer.now(), observer.remembered(), facts_of, at_once=at_once)
         observer.kernel_log.has_new_records = False
         self._write_offers(looks=looks)
         self._change_log.found_sources(source_states(observer.policy.seen), time.monotonic())

@@ -116,5 +116,6 @@ class GoneDevices:
             for entry in (one.entry for one in offer.devices):
                 if entry.gone_since is not None and GONE in verdicts.get(entry.key, FINE).reasons:
                     since = now.wall - max(0.0, clock - entry.gone_since)
-                    findings = held_messages(self._policy, entry.key, now)
+                    facts = self._offering.facts_of(entry.key)
+                    findings = held_messages(self._policy, entry.key, now, facts)
                     yield Vanished(entry, offer.name, since, held.get(entry.key, ()), findings)

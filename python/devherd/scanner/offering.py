@@ -12,7 +12,7 @@ from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, Maker
 from devherd.proto import health_pb2
-from devherd.reasons.registry import CORDONED
+from devherd.reasons.registry import CORDONED, FACTS, RESOURCE
 from devherd.scanner.core import edits_for
 
 
@@ -24,6 +24,11 @@ class NodeOffers:
     entries: Collection[Entry]
     offers: rules.Offers
     device_plugin: DevicePluginOffers
+
+    @cached_property
+    def resource_names(self) -> dict[DeviceKey, str]:
+        """The name under which each device is offered."""
+        return {one.entry.key: offer.name for offer in self.offers.offers for one in offer.devices}
 
     @cached_property
     def config_warnings(self) -> list[str]:
@@ -91,6 +96,14 @@ class Offering:
         if self._beat:
             self._beat()
         return edits_for(self._native, self._inventory.platforms, entry, resource_name)
+
+    def facts_of(self, key: DeviceKey) -> dict[str, str]:
+        """What a text for people needs to know of a device: FACTS, and RESOURCE; nothing of an unknown device."""
+        entry = self._inventory.entries.get(key)
+        if entry is None:
+            return {}
+        facts = {name: value for name in FACTS if (value := entry.device.attribute(name))}
+        return facts | {RESOURCE: self.without_health().resource_names.get(key, "")}
 
     def present(self, verdicts: Mapping[DeviceKey, Verdict]) -> list[health_pb2.LostDevice]:
         """The devices that the next boot will miss if it does not find them."""

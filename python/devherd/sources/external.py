@@ -143,7 +143,7 @@ class RunAtIntervals:
             self.report.failed = why
         else:
             self._judge(status)
-        self.report.complaints = [left_behind(names)] if names else []
+        self.report.errors = [left_behind(names)] if names else []
 
     def _judge(self, status: int) -> None:
         if status in {0, _PROBLEM}:
@@ -209,7 +209,7 @@ class LeftRunning:
     def _start(self) -> None:
         self._unread.clear()
         self._own_failure = self._refused = ""
-        self.report.complaints = []
+        self.report.errors = []
         self.report.begin()
         self._started_at = self._heard_at = self._below_limit_at = time.monotonic()
         try:
@@ -276,7 +276,7 @@ class LeftRunning:
             if line.strip() and not self._refused:
                 text = plain(line[:LONGEST_DETAIL].decode(errors="replace"), LONGEST_DETAIL)
                 self._refused = f"{error}: {text}"
-                self.report.complaints = [f"a line is ignored, and others like it: {self._refused}"]
+                self.report.errors = [f"a line is ignored, and others like it: {self._refused}"]
             return
         self._heard_at = time.monotonic()
         self._own_failure = self.report.failed

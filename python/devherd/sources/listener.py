@@ -153,7 +153,7 @@ def message_of(source: str, way: Way, order: Order, now: float) -> health_pb2.Fi
         lets_go=lets_go,
         lets_go_after_seconds=max_age if drops and failed and not lets_go else 0.0,
         look_monotonic_seconds=way.spoke_at if source in MONITORS else 0.0,
-        complaints=way.report.complaints,
+        report_errors=way.report.errors,
         findings=findings,
         evidence=[way.report.evidence[target] for target in sorted(way.report.evidence)],
     )

@@ -41,7 +41,7 @@ class Report:
     """Why the program or file cannot report at present; empty while it can."""
     max_age: float | None = None
     """Longest silence in seconds that the program has announced; None if it has not."""
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     """Defects of reports that still count."""
     _repeated: set[Key] = field(default_factory=set)
     """Findings reported since the last `complete`."""

@@ -128,7 +128,7 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::unhealthy(
                 GPU_RESET,
                 "AMD's driver prints that it could not reset the GPU",
-                "reboot the node; if it comes again, ask AMD",
+                "drain and reboot the node; if it comes again, ask AMD",
             )
             .until(UNTIL_TAKEN_BACK)
             .by_value(&[(

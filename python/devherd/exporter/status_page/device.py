@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.view import Holding
-from devherd.instance.inventory_json import cordon_of, health_of, is_ill, way_back
+from devherd.instance.inventory_json import cordon_of, health_of, is_ill
 from devherd.inventory import Holder
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDON
@@ -124,7 +124,7 @@ def _evidence(row: Row) -> Iterator[Html]:
         yield element("p", f"Not examined: {verdict.frozen}", class_="warn")
     for held in verdict.held:
         if not held.is_over:
-            yield _finding(held, row)
+            yield _finding(held)
     over = [held for held in verdict.held if held.is_over]
     if over:
         ended = (joined(element("dt", held.reason), element("dd", *_what_was_seen(held))) for held in over)
@@ -132,7 +132,7 @@ def _evidence(row: Row) -> Iterator[Html]:
         yield element("dl", *ended)
 
 
-def _finding(held: health_pb2.Held, row: Row) -> Html:
+def _finding(held: health_pb2.Held) -> Html:
     action = health_pb2.Action.Name(held.action).lower()
     title = f"{held.reason} ({'waiting' if held.is_waiting else action})"
     counts = held.action == health_pb2.UNHEALTHY and not held.is_waiting and not held.only_warned
@@ -141,12 +141,13 @@ def _finding(held: health_pb2.Held, row: Row) -> Html:
         "div",
         element("p", element("strong", title, class_=style), f", source {held.source}: {held.detail}"),
         _pairs(
+            ("Do", element("strong", held.do) if held.do else ""),
             ("Read", f"{held.file}: {held.value}" if held.value else held.file),
             ("Since", joined(*_what_was_seen(held))),
             ("Only a warning", held.only_warned),
             ("Judged by", held.rule),
-            ("Ends by", way_back(held, *row.place)),
-            ("Counts later" if held.is_waiting else "Not yet", held.not_yet),
+            ("Ends", held.ends),
+            ("So far", held.so_far),
         ),
         class_="finding",
     )

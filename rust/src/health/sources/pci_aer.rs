@@ -41,7 +41,7 @@ static FATAL: About = About {
         PCI_AER,
         "aer_dev_fatal of the function or of the port above it has risen since it was first read",
         "read the kernel log's AER lines (dmesg); if it comes again, reseat the card[ in \
-         slot {slot}| at {pci_address}], then replace it",
+         slot {slot}| at {pci_address}] or have it checked",
     )
     .until_quiet_for(QUIET)],
 };
