@@ -77,7 +77,7 @@ def run_dir():
         Child(name="resource:example.com_nic", state="BACKOFF", last_exit="signal 9"),
     ]
     spool.write(directory / "children.pb", Children(children=children))
-    of_xid = Held(reason="xid", action=UNHEALTHY, first_timestamp_seconds=now - 301)
+    of_xid = Held(reason="xid", action=UNHEALTHY, first_timestamp_seconds=now - 301, do="reboot the node")
     spool.write(directory / "verdicts.pb", Verdicts(verdicts=[Verdict(device="1", held=[of_xid])]))
     instance = instance_of(Settings(), ResolvedConfig(common=Settings()), pid=10, started=now - 3661)
     instance.version, instance.revision = "0.1.0", "abc"
@@ -188,6 +188,7 @@ def test_the_table_shows_resources_what_is_wrong_and_processes(run_dir):
         ["RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY"],
         ["example.com/gpu", "1 (3 replicas)", "Unhealthy: xid", "5 min ago", "unknown"],
         ["example.com/gpu", "2", "Healthy (warning: link-degraded)", "unknown"],
+        ["1: reboot the node"],
         ["why: devherd explain RESOURCE DEVICE"],
         [],
         ["not registered: example.com/nic: its process is BACKOFF, last exit: signal 9"],

@@ -107,14 +107,14 @@ def test_what_is_held_because_it_is_seen_says_what_is_seen_since_when_and_what_p
 
 
 def test_every_condition_has_words_for_what_is_seen_while_it_lasts():
-    """And no other reason has any: a cordon and a new name have their own."""
+    """And no other reason has any: a cordon has its own."""
     conditions = {
         reason
         for (_, reason), meaning in MEANINGS.items()
         for one in (meaning, *meaning.by_value.values())
         if not one.is_event
     }
-    assert set(STATES) == conditions - {"cordoned", "renamed"}
+    assert set(STATES) == conditions - {"cordoned"}
 
 
 def test_the_gravest_finding_comes_first():

@@ -7,7 +7,7 @@ from devherd import history
 from devherd.cli.events import event_json
 from devherd.cli.subject import Known, Subject, fact_text
 from devherd.history import HistoryEvent
-from devherd.instance.inventory_json import Json, deciding, health_of
+from devherd.instance.inventory_json import Json, health_of, to_do
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDONED
@@ -29,7 +29,7 @@ def of_device(known: Known, subject: Subject, events: Sequence[HistoryEvent]) ->
         "health": health_of(device) if device else None,
         "reasons": list(device.reasons) if device else [],
         "warnings": list(device.warnings) if device else [],
-        "do": decides.do if (decides := deciding(verdict.held)) else None,
+        "do": to_do(verdict.held) or None,
         "not_examined": verdict.frozen or None,
         "findings": [_finding(held) for held in verdict.held if not held.is_over],
         "past_events": [_finding(held) for held in verdict.held if held.is_over],

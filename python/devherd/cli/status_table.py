@@ -13,13 +13,16 @@ from devherd.cli import filters, tables
 from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
-from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill, model_of
+from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill, model_of, to_do
 from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
 from devherd.inventory import Allocations
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import uncordon
 from devherd.spool import listed, size_of
-from devherd.text import duration, first_lines, sharing_of, version_text
+from devherd.text import amount, duration, first_lines, sharing_of, version_text
+
+MOST_TO_DO = 5
+"""Limit on the devices for which the table says what to do; `devherd explain` has all."""
 
 
 def parts(
@@ -43,6 +46,7 @@ def parts(
         yield ""
     if noted:
         yield _devices(herd, noted, allocations)
+        yield from _to_do(herd, noted)
         yield from _about_cordons(herd, noted)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
@@ -193,7 +197,17 @@ def _about_cordons(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Ite
     for resource in resources:
         for device in filter(is_cordoned, resource.devices):
             who = cordon_of(herd.held(device))
-            yield Text(plain(f"cordoned {who}: {uncordon(resource.name, device.id)} ends it"), "dim")
+            yield Text(plain(f"cordoned {who}; {uncordon(resource.name, device.id)} ends it"), "dim")
+
+
+def _to_do(herd: InstanceState, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
+    """A line for each of the first Unhealthy devices: what a person does."""
+    ill = [device for resource in resources for device in filter(is_ill, resource.devices)]
+    for device in ill[:MOST_TO_DO]:
+        if told := to_do(herd.held(device)):
+            yield Text(plain(f"{device.id}: {told}"))
+    if len(ill) > MOST_TO_DO:
+        yield Text(f"and {amount(len(ill) - MOST_TO_DO, 'device')} more: devherd explain")
 
 
 def _lost(herd: InstanceState, devices: Sequence[health_pb2.LostDevice]) -> Iterator[RenderableType]:

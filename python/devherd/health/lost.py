@@ -454,7 +454,7 @@ class LostFile:
             except FileNotFoundError:
                 continue
             except spool.SpoolError as error:
-                log.error("cannot read which devices are missed: %s; those are forgotten", error)
+                log.error("cannot read which devices are lost: %s; they are forgotten", error)
         return health_pb2.Lost()
 
     def write(self, message: health_pb2.Lost) -> None:
@@ -468,7 +468,7 @@ class LostFile:
                 _put(self._kept, _content(message, self._machine), is_synced=True)
                 self._complaint.over()
             except OSError as error:
-                self._complaint.complain("cannot keep which devices are missed: %s; a boot will undo it", error)
+                self._complaint.complain("cannot keep which devices are lost: %s; the next boot forgets them", error)
         self._written = content
 
 

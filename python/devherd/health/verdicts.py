@@ -54,8 +54,8 @@ _SHOWN = {
     Evidence.REBOUND: "rebinding its driver",
     Evidence.READDED: "removing and re-adding it",
     Evidence.REBOOTED: "a reboot",
-    Evidence.RECOVERY_NONE: "its driver's message that it needs no recovery",
-    Evidence.RECOVERY_UNASKED: "its driver's answer that it needs no recovery",
+    Evidence.RECOVERY_NONE: "its driver's word that it needs no recovery",
+    Evidence.RECOVERY_UNASKED: "its driver's word that it needs no recovery",
     Evidence.RESTARTED: "a reset that NVML detects",
     Evidence.STARTED: "a start of it that NVML or procfs shows",
     Evidence.ANSWERED: "an answer of its configuration space",
@@ -80,7 +80,7 @@ def way_back(held: Held, recover_after: int, facts: Facts = MappingProxyType({})
         return f"{max(meaning.quiet_seconds, hold):g} s without another event"
     if held.may_be_over:
         at_least += f", or {MISSED_SECONDS:g} s without another event"
-    listed = [shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence]
+    listed = list(dict.fromkeys(shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence))
     if Evidence.OPERATOR in meaning.evidence:
         listed.append(command)
     *others, last = listed or (_SHOWN[Evidence.SOURCE_CLEARED], command)

@@ -71,10 +71,13 @@ def cordon_of(held: Iterable[health_pb2.Held]) -> str:
     return next((f"{one.value}: {one.detail}" for one in held if one.source == CORDON), "")
 
 
-def deciding(held: Iterable[health_pb2.Held]) -> health_pb2.Held | None:
-    """The finding that decides on a device's health: the gravest that counts; None without one."""
-    counting = [one for one in held if not (one.is_over or one.is_waiting or one.action == health_pb2.IGNORE)]
-    return next((one for one in counting if one.action == health_pb2.UNHEALTHY), counting[0] if counting else None)
+def to_do(held: Iterable[health_pb2.Held]) -> str:
+    """What a person does about a device: about the finding that decides, the gravest that counts; empty if all is well.
+
+    The verdict has them in this order.
+    """
+    counting = (one for one in held if not (one.is_over or one.is_waiting or one.action == health_pb2.IGNORE))
+    return next((one.do for one in counting if one.do), "")
 
 
 def _resource(offer: spool_pb2.Offer) -> Json:

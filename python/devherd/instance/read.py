@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.instance.files import read_standby
-from devherd.instance.inventory_json import Json, deciding, inventory_json
+from devherd.instance.inventory_json import Json, inventory_json, to_do
 from devherd.instance.lost_devices import lost_json
 from devherd.inventory import Allocations, DeviceKey, key_of
 from devherd.process import OLDEST_CLOCK, Heartbeat, heartbeats_of, started_at
@@ -363,7 +363,7 @@ def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json
         listed_devices = (device for _, device in listed(by_name[resource["name"]]))
         for device, known in zip(resource["devices"], listed_devices, strict=True):
             device["since"] = herd.since(known)
-            device["do"] = decides.do if (decides := deciding(herd.held(known))) else None
+            device["do"] = to_do(herd.held(known)) or None
             device["allocated"] = (
                 None
                 if allocations is None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd import history
-from devherd.instance.inventory_json import deciding
+from devherd.instance.inventory_json import to_do
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
@@ -72,8 +72,7 @@ def changes(
             verdict = held.get(key_of(device), health_pb2.Verdict())
             change.devices[device.id] = _evidence(reasons, verdict) if reasons else ""
             change.keys[device.id] = key_of(device)
-            decides = deciding(verdict.held) if reasons else None
-            change.do[device.id] = decides.do if decides else ""
+            change.do[device.id] = to_do(verdict.held) if reasons else ""
             change.ends[device.id] = _ends(reasons, verdict)
             change.ids[device.id] = {device.id, *ids_of(device.id, device.replicas, device.shares)}
         found += [change for change in (ill, well) if change.devices]
@@ -105,7 +104,7 @@ def _to_do(change: Change, devices: list[str]) -> str:
 
 def _ends(reasons: list[str], verdict: health_pb2.Verdict) -> str:
     counting = (held for held in verdict.held if held.reason in reasons and not held.is_over)
-    return "; ".join(sorted({held.ends for held in counting} - {""}))
+    return "; ".join(dict.fromkeys(held.ends for held in counting if held.ends))
 
 
 _SHOWN_FACTS = {"model": "", "pci_address": "PCI address ", "slot": "slot ", "serial": "serial "}

@@ -294,6 +294,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "power-throttled": ("clocks lowered", "find them restored"),
         "probe-timeout": ("no answer", "get an answer"),
         "recovery-action": ("asked for", "find nothing asked for"),
+        "renamed": ("under another name", "find its old name"),
         "repair-pending": ("waiting for a reset", "find it repaired"),
         "retired-pages": ("too many retired", "find fewer"),
         "retirement-pending": ("waiting for a reset", "find them retired"),

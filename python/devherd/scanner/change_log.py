@@ -165,7 +165,7 @@ class ChangeLog:
         self._history.note("application", text, resource_name=resource_name, device_id=device_id, details=details)
 
     def lost(self, news: Iterable[News]) -> None:
-        """Log the changes of lost devices: not listed any more, back, or not missed any more."""
+        """Log the changes of lost devices: not listed any more, back, or no longer lost."""
         for one in news:
             device, text, is_over = one.device, one.text, one.is_over
             name = f"{device.resource_name} {device.device}"

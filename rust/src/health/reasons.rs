@@ -214,7 +214,7 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::unhealthy(
                 "renamed",
                 "scans find the device under another name, at its place or by its UUID",
-                "delete the pod that holds it, so that new pods get it under its new name",
+                "delete the pod that holds it, if one does; new pods get it[ as {value}]",
             )
             .undamped(),
         ],

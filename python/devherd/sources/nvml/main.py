@@ -37,8 +37,8 @@ REPLACE_ME = 1
 """Exit code of a process that must be replaced."""
 NOT_STARTED = "NVML cannot be asked — {error} — check memory and the pids limit"
 PAUSED = (
-    "NVML is let go of — NVIDIA's manager of drivers or MIG devices has set the node's label {label} to {value}"
-    " — it is taken again when that is over"
+    "NVML is paused — NVIDIA's manager of drivers or MIG devices has set the node's label {label} to {value}"
+    " — it goes on when the label says that this is over"
 )
 PAUSE_SECONDS = 180.0
 """A pause expires after this time unless it is written again: its writer may have been switched off."""

@@ -201,7 +201,7 @@ impl Blocks {
     fn finding(&self, context: LookContext<'_>, events: u64) -> Finding {
         let count = self.last.get(&self.block).copied().unwrap_or_default();
         let detail = format!(
-            "{} counts {count} uncorrectable errors; {events} of the GPU since devherd first looked",
+            "uncorrectable errors of {} have risen to {count}, those of the GPU by {events} since devherd first looked",
             self.block
         );
         ERRORS.finding(ECC).at(context.file).reading(&count.to_string()).because(&detail).counted(events)
@@ -277,7 +277,8 @@ mod tests {
         assert_eq!(watching.observation(), Observation::Fine);
         tree.set("ras/umc_err_count", "ue: 4\nce: 99\n");
         let expected = ERRORS.finding("ecc").at(format!("{FUNCTION}/ras")).reading("4").counted(1);
-        let detail = "umc_err_count counts 4 uncorrectable errors; 1 of the GPU since devherd first looked";
+        let detail =
+            "uncorrectable errors of umc_err_count have risen to 4, those of the GPU by 1 since devherd first looked";
         assert_eq!(watching.finding(), expected.because(detail));
         tree.set("ras/aca_gfx", "ue: 2\nce: 0\nde: 0\n");
         assert_eq!(watching.finding().count, 3);

@@ -201,7 +201,7 @@ impl Examination for Counter {
             (events, _) => {
                 let name = context.file.rsplit('/').next().unwrap_or_default();
                 let total = self.last.unwrap_or_default();
-                let detail = format!("{name} counts {total} errors, {events} of them since devherd first looked");
+                let detail = format!("{name} has risen to {total}, by {events} since devherd first looked");
                 let finding = self.about.finding(PCI_AER).at(context.file).reading(&total.to_string());
                 Observation::Seen(finding.because(&detail).counted(events))
             }
@@ -302,7 +302,7 @@ mod tests {
             tree.set(source.counter, "TOTAL_ERR 3");
             assert_eq!(watching.observation(), Observation::Fine);
             tree.set(source.counter, "TOTAL_ERR 5");
-            let detail = format!("{} counts 5 errors, 2 of them since devherd first looked", source.counter);
+            let detail = format!("{} has risen to 5, by 2 since devherd first looked", source.counter);
             let expected = source.about.finding("pci-aer").at(format!("{FUNCTION}/{}", source.counter));
             assert_eq!(watching.finding(), expected.reading("5").because(&detail).counted(2));
             assert_eq!(

@@ -19,8 +19,8 @@ pub(super) const MAKE_NODE: &str =
     "make the node[ {node}]: load the driver again, or run udevadm trigger; for NVIDIA, nvidia-modprobe";
 
 /// For a PCI function without a driver.
-pub(super) const BIND: &str = "load the driver (modprobe[ {driver}]) and bind it to the card[ at {pci_address}]; dmesg says why it \
-     refuses";
+pub(super) const BIND: &str = "load the driver (modprobe[ {driver}]) and bind it to the card[ at {pci_address}]; if it \
+     refuses, dmesg says why";
 
 /// The value of [`NODE_MISSING`] where the container runtime makes the node for the first container.
 pub const MADE_BY_THE_RUNTIME: &str = "absent, and made by the container runtime";
