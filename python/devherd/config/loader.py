@@ -112,10 +112,10 @@ def judge(
     The text must be valid without options and environment, which would hide its errors. `source` is its name in
     messages. Raises ConfigError.
     """
-    alone = valid(source, text, plugin_of=plugin_of)
-    positions = alone.positions or Positions(None)
+    content, positions = _parsed(source, text, plugin_of)
+    alone = _valid(source, content, positions, {})
     given = given_values(options, environ)
-    config = valid(source, text, given, plugin_of) if given else alone
+    config = _valid(source, content, positions, given) if given else alone
     config._source = Path(source)  # noqa: SLF001 - as in `load`
     if config.web_config and config.web_config.exists():  # it may exist only on the node
         config._web = _web(config.web_config)  # noqa: SLF001 - as above
@@ -144,7 +144,14 @@ def valid(
     plugin_of: PluginOf = _no_plugin,
 ) -> Config:
     """The configuration from a text and the values in `given`, which take precedence. Raises ConfigError."""
-    content, positions = parsed(source, text, lambda content, text: what_else(content, text, plugin_of))
+    return _valid(source, *_parsed(source, text, plugin_of), given)
+
+
+def _parsed(source: str, text: str, plugin_of: PluginOf) -> tuple[dict[str, Any], Positions]:
+    return parsed(source, text, lambda content, text: what_else(content, text, plugin_of))
+
+
+def _valid(source: str, content: dict[str, Any], positions: Positions, given: Mapping[str, tuple[str, str]]) -> Config:
     try:
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
