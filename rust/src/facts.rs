@@ -158,6 +158,7 @@ pub const DECLARED: &[Declared] = &[
     text("node_type", "node type of an RDMA card: `1: CA`"),
     number("num_xcc", "accelerator complexes of an AMD GPU"),
     number("numa_node", "NUMA node of the PCI function; absent where the firmware names none"),
+    text("nvlink_gpus", "addresses of the GPUs that are linked without a switch, each as often as it has links: NVML"),
     text("nvswitch_ports", "switch ports that the GPU's links lead to: NVML"),
     number("partition", "number of the partition on its AMD GPU"),
     text("path", "device nodes of a generic device"),
@@ -205,6 +206,7 @@ pub const DECLARED: &[Declared] = &[
     number("vgpus", "vGPUs of a GPU"),
     text("video_bios", "video BIOS of an NVIDIA GPU: procfs"),
     bytes("vram_bytes", "memory of an AMD GPU or partition: KFD's memory banks"),
+    text("xgmi_gpus", "addresses of the GPUs that are linked by XGMI: KFD"),
 ];
 
 #[cfg(test)]

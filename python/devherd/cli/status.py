@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     if arguments.map and arguments.output != "table":
         raise UsageError("`--map` is a picture", f"`--output {arguments.output}` is none", "leave one out")
+    if arguments.map and arguments.devices:
+        raise UsageError("`--map` is a picture", "`--devices` is a table", "leave one out")
     settings = instance_settings(arguments)
     chosen = filters.filters_of(arguments)
     herd, allocations = look(settings)
