@@ -58,7 +58,7 @@ def run_dir():
     verdict = health_pb2.Verdict(vendor="nvidia", card=CARD, device="GPU-0", held=[NARROW, MISSING, PAST])
     failed = health_pb2.SourceState(source="nvml", failed="driver not loaded")
     spool.write(directory / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict], sources=[failed]))
-    index = devices_pb2.Fact(integer=0, source="/proc/driver/nvidia/gpus")
+    index = devices_pb2.Fact(number=0, source="/proc/driver/nvidia/gpus")
     facts = {"index": index, "uuid": devices_pb2.Fact(text="u")}
     known = devices_pb2.Device(vendor="nvidia", card=CARD, id="GPU-0", attributes=facts)
     entry = devices_pb2.KnownDevice(device=known, resource_name="nvidia.com/gpu")
