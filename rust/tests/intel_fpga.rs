@@ -62,19 +62,23 @@ fn a_device_in_mode_af_has_all_its_facts() {
     assert_eq!((&*device.vendor, device.card.as_str()), ("intel-fpga", "0000:81:00.0"));
     assert_eq!(device.numa_nodes, [1]);
     assert_eq!(edits(device, Af), Edits { nodes: vec![Node::same("/dev/dfl-port.0", "rw")], ..Edits::default() });
-    let attribute = |name: &str| {
+    let is = |name: &str, value: &str, source: &str| {
         let fact = &device.attributes[name];
-        (fact.value.as_text().unwrap(), fact.source.strip_prefix(path).unwrap())
+        assert_eq!(
+            (fact.value.to_string().as_str(), fact.source.strip_prefix(path).unwrap()),
+            (value, source),
+            "{name}"
+        );
     };
-    assert_eq!(attribute("afu_id"), (A1, "/fpga_region/region0/dfl-port.0/afu_id"));
+    is("afu_id", A1, "/fpga_region/region0/dfl-port.0/afu_id");
     let compat_id = "/fpga_region/region0/dfl-fme.0/dfl-fme-region.0/fpga_region/region100/compat_id";
-    assert_eq!(attribute("interface_id"), (IF, compat_id));
-    assert_eq!(attribute("driver"), ("dfl", "/fpga_region/region0/dfl-port.0"));
-    assert_eq!(attribute("pci_address"), ("0000:81:00.0", ""));
-    assert_eq!(attribute("pci_driver"), ("fpga-driver", "/uevent"));
-    assert_eq!(attribute("vendor_id"), ("0x8086", "/vendor"));
-    assert_eq!(attribute("port_id"), ("0", "/fpga_region/region0/dfl-port.0/id"));
-    assert_eq!(attribute("numa_node"), ("1", "/numa_node"));
+    is("interface_id", IF, compat_id);
+    is("driver", "dfl", "/fpga_region/region0/dfl-port.0");
+    is("pci_address", "0000:81:00.0", "");
+    is("pci_driver", "fpga-driver", "/uevent");
+    is("vendor_id", "0x8086", "/vendor");
+    is("port_id", "0", "/fpga_region/region0/dfl-port.0/id");
+    is("numa_node", "1", "/numa_node");
     assert_eq!(device.text("fme").unwrap(), "dfl-fme.0");
 }
 
