@@ -123,9 +123,9 @@ def _limits() -> str:
     most, of_a_client = server.MOST_CONNECTIONS, server.MOST_OF_A_CLIENT
     rows = {
         "connections": f"{most}, and {of_a_client} from one address; beyond that the longest idle one is closed",
-        "handshakes of TLS that have begun": (
+        "TLS handshakes at once": (
             f"{server.MOST_HANDSHAKES}, and {server.MOST_HANDSHAKES_OF_A_CLIENT} from one address; "
-            f"each {server.HANDSHAKE_SECONDS:.0f} s"
+            f"each may take {server.HANDSHAKE_SECONDS:.0f} s"
         ),
         "a request": f"{server.REQUEST_SECONDS:.0f} s",
         "reading an answer": f"{server.ANSWER_SECONDS:.0f} s",

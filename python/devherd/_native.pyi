@@ -414,7 +414,7 @@ def vendors() -> list[VendorRow]:
 
 @final
 class FactDeclaration:
-    """What a fact is, for every device that has it: rust/src/facts.rs."""
+    """What a fact is, for every device that has it: rust/src/fact_kinds.rs."""
 
     @property
     def name(self) -> str: ...

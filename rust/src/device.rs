@@ -153,7 +153,7 @@ impl From<bool> for Value {
 pub type Attributes = BTreeMap<String, Fact>;
 
 /// A PCI function, with the details that health sources need.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PciFunction {
     /// Directory of the function, `/sys/devices/…/0000:3b:00.0`, without the host root.
     pub path: PathBuf,

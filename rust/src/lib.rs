@@ -36,7 +36,7 @@ pub mod bus;
 pub mod device;
 pub mod edits;
 pub mod events;
-pub mod facts;
+pub mod fact_kinds;
 pub mod fence;
 pub mod finding;
 pub mod health;

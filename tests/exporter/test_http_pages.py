@@ -187,6 +187,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "cdi_devices": [],
                         "attributes": {},
                         "since": None,
+                        "do": None,
                         "allocated": None,
                     },
                     {
@@ -202,6 +203,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "cdi_devices": [],
                         "attributes": {},
                         "since": None,
+                        "do": None,
                         "allocated": None,
                     },
                 ],

@@ -26,7 +26,7 @@ class Host:
         self.observer = Observer(resolve(Config.model_validate({"host_root": self.node.root})))
         self.observer.scan(0.0)
         self.poll()
-        by_function = {entry.device.functions[0]: key for key, entry in self.observer.inventory.entries.items()}
+        by_function = {entry.device.functions[0].path: key for key, entry in self.observer.inventory.entries.items()}
         self.functions = sorted(by_function)
         self._keys = [by_function[function] for function in self.functions]
         assert self.verdicts() == [FINE] * 3

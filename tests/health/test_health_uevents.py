@@ -23,7 +23,7 @@ class Node:
         self.observer = Observer(resolve(Config(host_root=directory)))
         self.observer.scan(0.0)
         self.observer.poll(periodic=True)
-        by_function = {entry.device.functions[0]: key for key, entry in self.observer.inventory.entries.items()}
+        by_function = {entry.device.functions[0].path: key for key, entry in self.observer.inventory.entries.items()}
         self.functions = [path.removeprefix("/sys") for path in sorted(by_function)]
         self._keys = [by_function[path] for path in sorted(by_function)]
         assert self.verdicts() == [FINE] * 4

@@ -440,10 +440,10 @@ def test_a_gpu_that_i915_could_not_start_is_unhealthy_until_it_is_bound_anew(tmp
     assert list(words.values()) == [["firmware", "wedged"]]
     node.files.observer.poll(periodic=True)
     function = next(
-        place
+        function.path
         for entry in node.files.observer.inventory.entries.values()
-        for place in entry.device.functions
-        if place.endswith(address)
+        for function in entry.device.functions
+        if function.path.endswith(address)
     )
     bound = {"ACTION": "bind", "DEVPATH": function.removeprefix("/sys"), "SUBSYSTEM": "pci", "DRIVER": "i915"}
     node.files.observer.poll(periodic=False, changes=HostChanges([bound]))
@@ -459,7 +459,7 @@ def test_a_chip_that_i915_could_not_reset_is_wedged_until_a_later_reset_helps(tm
     for text in ("GuC initialization failed -ETIMEDOUT", "Failed to reset chip"):
         node.log.write(f"i915 {entry.device.attributes['pci_address']}: [drm] *ERROR* GT0: {text}")
     assert list(node.hear().words().values()) == [["firmware", "wedged"]]
-    card = f"{entry.device.functions[0].removeprefix('/sys')}/drm/card0"
+    card = f"{entry.device.functions[0].path.removeprefix('/sys')}/drm/card0"
     helped = {"ACTION": "change", "DEVPATH": card, "SUBSYSTEM": "drm", "ERROR": "0"}
     node.files.observer.poll(periodic=False, changes=HostChanges([helped]))
     assert node.hear().words() == {}

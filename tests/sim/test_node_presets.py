@@ -107,7 +107,7 @@ def test_many_cards_find_room(numa_nodes: int):
 def test_a_spec_file_starts_from_a_preset(tmp_path: Path):
     """A section of the file replaces the preset's; the tree is put on top."""
     spec = tmp_path / "spec.yaml"
-    spec.write_text('preset: fpga-1\ndevices: [{path: /dev/kvm, number: "10:232"}]\ntree: "sys/extra = 1"\n')
+    spec.write_text('preset: fpga-1\ndevices: [{path: /dev/kvm, number: 10:232}]\ntree: "sys/extra = 1"\n')
     node = SimulatedNode.create(tmp_path / "host", load(str(spec)))
     assert node.ports() == ["dfl-port.0"]
     assert (tmp_path / "host/dev/kvm").exists()
@@ -147,8 +147,8 @@ def test_an_empty_spec_file_is_a_machine_without_devices(tmp_path: Path):
             "write it like `/dev/kvm`",
         ),
         (
-            "devices: [{path: /dev/kvm, number: 10:23}]",
-            "1:36 — devices[0].number: `10:23` is not a text",
+            "devices: [{path: /dev/kvm, number: 1023}]",
+            "1:36 — devices[0].number: `1023` is not a text",
             "put it in quotes",
         ),
         (

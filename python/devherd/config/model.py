@@ -147,7 +147,7 @@ class KernelLogRule(Section):
     contains: Annotated[str, spelt(".{4,}", "at least 4 characters long", "give more of the text of the record")]
     """Text that a record must contain before the pattern is tried."""
     pattern: Annotated[str, AfterValidator(_compiled)]
-    """A regular expression. It needs the group `bdf` or `uuid` if the driver's record does not name the device."""
+    """A regular expression. Its group `bdf` or `uuid` names the device where the driver's record does not."""
 
 
 class KernelLogOptions(Section):
@@ -303,7 +303,7 @@ class HealthOptions(Section):
     """How health is polled and judged, and how long a vanished device stays listed."""
 
     poll: Duration = 1.0
-    """Time between two polls of the health of devices; up to 5 s where nothing is to be looked at before."""
+    """Time between two polls of the health of devices; devherd waits up to 5 s if no source is due before."""
     recover_after: Annotated[Count, Field(ge=1)] = 3
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
@@ -512,7 +512,7 @@ class Config(Section):
     """The directory on the host in which CDI specs are written."""
     kubelet_check: Period = DEFAULTS.kubelet_check
     """Interval at which the kubelet is asked whether it still has the devices; 0: never. While nothing changes in its
-    directories, it is asked each tenth time.
+    directories, ten times that.
     """
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()

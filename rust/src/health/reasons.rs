@@ -419,15 +419,15 @@ pub static ELSEWHERE: &[About] = &[
         meanings: &[
             Meaning::warning(
                 "held-elsewhere",
-                "in two looks 10 s apart a process has the device open, and the kubelet has given the \
-                 device to another pod than its own, or two pods have it open",
+                "a process of a pod has the device open that the kubelet gave to another, or two pods \
+                 have it open, in two looks 10 s apart",
                 "end the process or the pod that is not to have it[: {detail}]",
             )
             .undamped(),
             Meaning::warning(
                 "left-over-process",
-                "in two looks 10 s apart a process has the device open whose pod held it and does not \
-                 any more, or that was killed and does not end, also in a pod that lives",
+                "a process of a pod that no longer holds the device has it open, or a killed process \
+                 that does not end, in two looks 10 s apart",
                 "end the process that was left over[: {detail}]",
             )
             .undamped(),

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::device::{self, Access};
-use crate::facts::FactKind;
+use crate::fact_kinds::FactKind;
 use crate::finding;
 use crate::spool;
 
@@ -75,8 +75,8 @@ impl HostPath {
     }
 }
 
-#[pyclass(frozen, eq, module = "devherd._native")]
-#[derive(Clone, PartialEq)]
+#[pyclass(frozen, eq, hash, module = "devherd._native")]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct PciFunction(device::PciFunction);
 
 #[pymethods]

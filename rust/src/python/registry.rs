@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
 use crate::bus::pci;
-use crate::facts::{DECLARED, Declared};
+use crate::fact_kinds::{DECLARED, Declared};
 use crate::health::source::{self, About, Class, Clears};
 use crate::health::{reasons, sources};
 use crate::vendors::table::{ROWS, Row};

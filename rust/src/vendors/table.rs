@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
     use crate::bus::pci;
-    use crate::facts;
+    use crate::fact_kinds;
 
     #[test]
     fn every_row_is_named_after_its_section_and_makes_its_vendor() {
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn each_fact_of_a_row_is_declared_and_each_declared_one_is_of_a_row() {
         let of_rows: BTreeSet<&str> = ROWS.iter().flat_map(|row| row.facts).chain(&pci::FACTS).copied().collect();
-        assert_eq!(of_rows, facts::DECLARED.iter().map(|fact| fact.name).collect());
+        assert_eq!(of_rows, fact_kinds::DECLARED.iter().map(|fact| fact.name).collect());
     }
 
     #[test]
