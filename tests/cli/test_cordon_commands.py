@@ -14,7 +14,7 @@ from devherd import spool
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 
-PLACE = {"pci_address": "0000:3b:00.0", "slot": "4", "serial": "1652", "uuid": "u-77"}
+PLACE = {"pci_address": "0000:3b:00.0", "slot": "4", "serial": "1652", "uuid": "u-77", "index": "11"}
 GPU = Offer(
     name="example.com/gpu",
     vendor="nvidia",
@@ -98,7 +98,7 @@ def test_a_shared_device_is_cordoned_whole_by_its_own_id_or_by_that_of_a_replica
     assert cordoned(run_dir) == ["GPU-1"]
 
 
-NAMES = ["GPU-0", "0000:3b:00.0", "3b:00", "00000000:3B:00.0", "1652", "u-77"]
+NAMES = ["GPU-0", "0000:3b:00.0", "3b:00", "00000000:3B:00.0", "1652", "u-77", "11"]
 
 
 @pytest.mark.parametrize("words", [[name] for name in NAMES] + [["example.com/gpu", name] for name in NAMES])

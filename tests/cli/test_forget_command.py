@@ -59,6 +59,17 @@ def test_a_lost_device_is_forgotten_by_any_of_its_names(places, name):
     ]
 
 
+def test_a_forgotten_device_that_a_pod_holds_is_said_to_stay_until_the_pod_has_ended(places):
+    """Defect: forget said that it was forgotten, and explain went on as before without a word of the pod."""
+    kept = places / "state/lost.pb"
+    known = spool.read(kept, health_pb2.Lost)
+    known.devices[2].MergeFrom(health_pb2.LostDevice(is_listed=True, pods=["default/train"]))
+    spool.write(kept, known)
+    assert forget(places, "GPU-2").stdout == (
+        f"{GPU} GPU-2 is forgotten; it stays in the kubelet's list, Unhealthy, until its pod has ended: default/train\n"
+    )
+
+
 def test_all_are_forgotten_at_once_and_no_file_is_left(places):
     """And a second time there is nothing to do."""
     assert forget(places, "--all").stdout.count("is forgotten") == 3

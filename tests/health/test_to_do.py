@@ -15,7 +15,7 @@ LONGEST = 160
 FACTS = {"pci_address": "0000:83:00.0", "slot": "4", "pci_driver": "nvidia", "resource": "nvidia.com/gpu"}
 VERBS = re.compile(
     r"(?:ask|check|delete|do|drain|end|flash|follow|give|have|install|let|load|look|make|power-cycle|program|put|read"
-    r"|reboot|recover|reseat|reset|restart|run|save|see|set|shut|start|wait) "
+    r"|reboot|recover|rescan|reseat|reset|restart|run|save|see|set|shut|start|wait) "
 )
 
 
@@ -61,8 +61,8 @@ def test_each_xid_says_what_nvidias_catalogue_says():
         13: "restart the pod that used the GPU; if it comes again, look for the fault in its program",
         48: "end its pods and reset the GPU (nvidia-smi --gpu-reset -i 0000:83:00.0), or reboot; if it comes again,"
         " ask NVIDIA with nvidia-bug-report.sh",
-        54: "shut the node down and check the power cables and the seat of the card in slot 4",
-        79: "drain and reboot the node; if it comes again, have the card in slot 4 checked or replaced",
+        54: "shut the node down and check the power cables and the seat of the card in slot 4 (0000:83:00.0)",
+        79: "drain and reboot the node; if it comes again, have the card in slot 4 (0000:83:00.0) checked or replaced",
     }
 
 

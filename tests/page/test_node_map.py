@@ -51,6 +51,15 @@ def test_where_a_function_is_stands_in_the_inventory():
     assert paths_of(inventory(paths | {"0000:99:00.0": "/sys/class/infiniband"})) == paths
 
 
+def test_an_index_that_two_cards_have_names_neither():
+    """Defect: after the loss of GPU 0 NVML numbered the next one 0, and the map showed GPU 0 twice."""
+    offer, paths = pairs_below_switches()
+    offer.devices[1].attributes["index"] = offer.devices[0].attributes["index"]
+    shown = drawn([offer], paths)[1]
+    assert shown[0] == ("NUMA 0", [("pci0000:00", [("0000:01:00.0", ["GPU-0", "GPU-1"])])])
+    assert shown[1] == ("NUMA 1", [("pci0000:80", [("0000:81:00.0", ["GPU 2", "GPU 3"])])])
+
+
 def test_a_switch_that_leads_to_one_card_is_not_drawn():
     """It is on the card's own board."""
     device, place = gpu(0, (ROOT, PORT, "0000:01:00.0", "0000:02:00.0"), numa_nodes=[0])

@@ -197,10 +197,17 @@ def run_forget(arguments: argparse.Namespace) -> int:
     for device in chosen:
         if settings.run_dir.is_dir():
             record(settings, "lost", f"forgotten by {operator()}", device.resource_name, device.device)
-        print(f"{device.resource_name} {device.device} is forgotten")
+        print(f"{device.resource_name} {device.device} is forgotten{_held_on(device)}")
     if not chosen:
         print("no device is lost")
     return ExitCode.DONE
+
+
+def _held_on(device: health_pb2.LostDevice) -> str:
+    """What keeps a forgotten device in the kubelet's list; empty if nothing does."""
+    if not (device.is_listed and device.pods):
+        return ""
+    return f"; it stays in the kubelet's list, Unhealthy, until its pod has ended: {', '.join(device.pods)}"
 
 
 def _lost_devices(settings: Settings) -> list[health_pb2.LostDevice]:

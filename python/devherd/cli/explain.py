@@ -1,7 +1,7 @@
 """Show what the running instance knows of a device, a resource or a pod; without a word, of all that is not well.
 
 A device is named by its id or the beginning of it, the id of a replica, its PCI
-address, slot, serial number, UUID or path, also after its resource; a pod as
+address, slot, index, serial number, UUID or path, also after its resource; a pod as
 NAMESPACE/NAME; a problem or note of the last scan by its PCI address or path.
 For each finding against a device: the source, the file and the value that were
 read, since when, how often, what ends it, and why it still stands. For a pod:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         metavar="ANYTHING",
         nargs="*",
-        help="a resource; a device by id, PCI address, slot, serial, UUID or path; NAMESPACE/POD; or RESOURCE DEVICE",
+        help="a resource; a device by id, address, slot, index, serial, UUID, path; NAMESPACE/POD; or RESOURCE DEVICE",
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
 

@@ -1,4 +1,4 @@
-"""The devices that a word names: by id or its beginning, PCI address, slot, serial, UUID or path."""
+"""The devices that a word names: by id or its beginning, PCI address, slot, index, serial, UUID or path."""
 
 import difflib
 import re
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(
     r"(?:pci:)?(?:0*(?P<domain>[0-9a-f]{1,8}):)?(?P<rest>[0-9a-f]{2}:[0-9a-f]{0,2}(?:\.[0-7]?)?)", re.IGNORECASE
 )
 """A PCI address, also as NVIDIA's driver (`PCI:0000:83:00`) and tools (`00000000:83:00.0`) print it."""
-_BY = ("pci_address", "slot", "serial", "uuid")
+_BY = ("pci_address", "slot", "serial", "uuid", "index")
 """The facts whose text a word may be; a card of several functions has several addresses."""
 
 
@@ -132,7 +132,7 @@ def lost_subjects(devices: Iterable[health_pb2.LostDevice]) -> list[Subject]:
 
 
 ONE_DEVICE = "[RESOURCE] DEVICE"
-NAMES = "a device: its id or the beginning of it, PCI address, slot, serial number, UUID or path"
+NAMES = "a device: its id or the beginning of it, PCI address, slot, index, serial number, UUID or path"
 """What every command takes for a device, for its help."""
 
 
@@ -197,7 +197,7 @@ def ambiguous(found: Sequence[Subject], what: str) -> UsageError:
 
 
 def devices_named(subjects: Iterable[Subject], word: str) -> list[Subject]:
-    """The devices that a word names: all that have it as id, address, slot, serial, UUID or path, else by a beginning.
+    """The devices that a word names: all with this id, address, slot, index, serial, UUID or path, else by a beginning.
 
     Raises UsageError, which lists the candidates, if it is the beginning of several.
     """
@@ -265,5 +265,5 @@ def unknown_word(known: Known, word: str) -> UsageError:
     words = list(dict.fromkeys(words_of(known)))
     close = difflib.get_close_matches(word, words, n=1)
     cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`; a pod is NAMESPACE/NAME"
-    kinds = "resource, device, PCI address, slot, serial number or path"
+    kinds = "resource, device, PCI address, slot, index, serial number or path"
     return UsageError(f"`{word}` not found", f"no {kinds} of this node has that name", cure)

@@ -310,8 +310,8 @@ def _numa_nodes(seats: Sequence[_Seat]) -> list[Branch]:
     """The tree above the cards, which are in the order of their paths."""
     of_roots = {seat.root: seat.numa_nodes for seat in seats if seat.root and seat.numa_nodes}
     nodes: dict[tuple[int, ...], dict[str, Branch]] = {}
+    _name(seats)
     for seat in seats:
-        _name(seat)
         numa = tuple(seat.numa_nodes or of_roots.get(seat.root, ()))
         roots = nodes.setdefault(numa, {})
         root = roots.setdefault(seat.root, Branch(ROOT, seat.root))
@@ -348,12 +348,25 @@ def _without_passages(group: Branch) -> Branch:
     return Branch(group.kind, group.name, inside)
 
 
-def _name(seat: _Seat) -> None:
-    """What people call a card: by NVML's index, by its device's id if that is short, or by its address."""
+def _name(seats: Sequence[_Seat]) -> None:
+    """What people call a card: by NVML's index, by its device's id if that is short, or by its address.
+
+    An index that several cards have names none: NVML numbers the rest anew when a GPU is lost.
+    """
+    indices = Counter(_index(seat) for seat in seats)
+    for seat in seats:
+        _name_one(seat, _index(seat) if indices[_index(seat)] == 1 else "")
+
+
+def _index(seat: _Seat) -> str:
+    return seat.facts.get("index", "").partition(":")[0]
+
+
+def _name_one(seat: _Seat, index: str) -> None:
     first, *more = seat.card.parts
     address = min(seat.functions)
     seat.card.address = address if len(seat.functions) == 1 else address.rpartition(".")[0]
-    if index := seat.facts.get("index", "").partition(":")[0]:
+    if index:
         seat.card.name = f"GPU {index}"
     elif not more and len(first.device_id) < min(len(address), _LONGEST_NAME):
         seat.card.name = first.device_id

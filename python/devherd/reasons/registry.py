@@ -239,7 +239,7 @@ def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[s
     """What a person does about a finding against a device, in one line.
 
     `facts`: FACTS of the device, and RESOURCE. What is not known is left out with the words that need it:
-    `[ in slot {slot}| at {pci_address}]`.
+    `[ in slot {slot} ({pci_address})| at {pci_address}]`.
     """
     known = {
         "pci_address": "" if "," in (address := facts.get("pci_address", "")) else address,

@@ -106,8 +106,8 @@ pub static ELSEWHERE: &[About] = &[
                 NOT_STARTED,
                 "NVIDIA's driver prints that it cannot start the GPU (RmInitAdapter), and has not \
                  started it since",
-                "read the driver's lines before it (dmesg), which say why; then load the driver again or \
-                 reboot",
+                "read the driver's lines before it (dmesg), which say why; drain the node, then load the \
+                 driver again or reboot",
             )
             .until(UNTIL_STARTED),
             Meaning::unhealthy(
@@ -155,7 +155,7 @@ pub static ELSEWHERE: &[About] = &[
                 Meaning::unhealthy(
                     ECC,
                     "AMD's driver prints that as much of the GPU's memory is bad as it allows, or more",
-                    "have the card[ in slot {slot}| at {pci_address}] replaced: AMD's driver counts as many \
+                    "have the card[ in slot {slot} ({pci_address})| at {pci_address}] replaced: AMD's driver counts as many \
                      bad pages as it allows",
                 )
                 .until(EXCHANGED_OR_CLEARED),
@@ -206,8 +206,8 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::unhealthy(
                 "gone",
                 "scans no longer find the device",
-                "look for it[ in slot {slot}| at {pci_address}]: seat it, power it or reboot; if it is \
-                 not to come back, run devherd forget {device}",
+                "[rescan the bus (echo 1 > /sys/bus/pci/rescan); else drain, power off and check \
+                 {pci_address}|see why it is not there][ in slot {slot}]; for good: devherd forget {device}",
             )
             .undamped(),
             Meaning::unhealthy(

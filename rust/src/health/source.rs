@@ -227,7 +227,7 @@ pub struct Meaning {
     /// The condition for the finding, as text for users.
     pub threshold: &'static str,
     /// What a person does about it, in the imperative, on one line. `{slot}` stands for a fact of the device; facts that
-    /// may be unknown are in `[ in slot {slot}| at {pci_address}]`: the first alternative that is known, or nothing. The
+    /// may be unknown are in `[ in slot {slot} ({pci_address})| at {pci_address}]`: the first alternative that is known, or nothing. The
     /// names: `to_do` in `python/devherd/reasons/registry.py`.
     pub to_do: &'static str,
     /// The same for certain values of the finding.

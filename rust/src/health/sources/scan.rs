@@ -15,8 +15,7 @@ use crate::host::attribute::AttributeError;
 pub(super) struct Scan;
 
 /// For a node that is absent. Only NVIDIA's driver leaves its nodes to a program.
-pub(super) const MAKE_NODE: &str =
-    "make the node[ {node}]: load the driver again, or run udevadm trigger; for NVIDIA, nvidia-modprobe";
+pub(super) const MAKE_NODE: &str = "make the node[ {node}]: udevadm trigger, for NVIDIA nvidia-modprobe; else drain the node and load the driver again";
 
 /// For a PCI function without a driver.
 pub(super) const BIND: &str = "load the driver (modprobe[ {driver}]) and bind it to the card[ at {pci_address}]; if it \
