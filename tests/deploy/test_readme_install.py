@@ -16,11 +16,11 @@ BY_NAME = "pip install --find-links dist devherd && devherd run   # as root"
 
 
 def commands(text):
-    """The commands of the text's shell lines that make an environment or install something in one."""
+    """The commands of the text's shell lines that make an environment, install something in one, or link to it."""
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = [line.partition(" #")[0] for block in blocks for line in block.splitlines()]
     parts = [part.strip() for line in lines for part in line.split("&&")]
-    return [part for part in parts if re.search(r"\b(pip3?|pipx|uv|venv)\b", part)]
+    return [part for part in parts if re.search(r"\b(pip3?|pipx|uv|venv|ln)\b", part)]
 
 
 def put_wheel(directory, version):

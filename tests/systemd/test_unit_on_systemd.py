@@ -191,7 +191,7 @@ def test_an_upgrade_on_disk_does_not_reach_the_running_version_and_can_be_taken_
     machine.until(lambda: is_well(machine, old), "a new scanner of the old version runs")
     assert scanner_pid(machine, old) != scanner
 
-    machine.sh("ln -sfn devherd-0.1.0 /opt/devherd; systemctl restart devherd")
+    machine.sh("ln -sfnT devherd-0.1.0 /opt/devherd; systemctl restart devherd")
     machine.until(lambda: is_well(machine), "the old version serves")
 
 
