@@ -23,6 +23,7 @@ exclude_patterns = [".*", "target", "dist", "python", "rust", "tests/*/*", "docs
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
+myst_heading_slug_func = "github"  # a link to a heading is the same there
 nitpicky = True
 
 html_theme = "furo"

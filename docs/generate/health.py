@@ -52,13 +52,13 @@ A finding is what one source saw of a device: a reason, the file and the value. 
 kubelet gives it to no new pod), or is a **warning** (shown; the device stays Healthy), or is **counted** only. A
 source that fails makes no device Unhealthy.
 
-* [`health.rules`](configuration.md#health-rules) change effect, `after` and `hold` by device, source, reason and value.
+* [`health.rules`](configuration.md#healthrules) change effect, `after` and `hold` by device, source, reason and value.
 * `health.sources` switches a source off: `{rdma-errors: false}`; not those of scans and of operators' commands.
 
 **Ends.** Where nothing else is listed a finding ends after `health.recover_after` good polls, three by default; each
 answer of a vendor's monitor counts as one. "A restart": the driver is bound again, the device is removed and added
 again, or the node reboots. "Its recovery": a restart, its driver's word that it needs no recovery, or a
-reset that NVML detects. Without **Do** a line asks for what the line above does. To reset an NVIDIA GPU:
+reset that NVML detects. A line without **Do** is mended as the line above it. To reset an NVIDIA GPU:
 `nvidia-smi --gpu-reset -i ADDRESS`.
 
 ## Reasons
@@ -68,7 +68,7 @@ XIDS_HEAD = """\
 ## Xids
 
 By [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/), which has their names. Any other Xid is a
-warning. [`health.xid`](configuration.md#health-xid) changes the effect of a code.
+warning. [`health.xid`](configuration.md#healthxid) changes the effect of a code.
 """
 
 SOURCES = """\
@@ -90,7 +90,7 @@ RULES = """\
 ## Rules of the kernel log
 
 The first rule that matches a record of the kernel (facility 0) applies.
-[`health.kernel_log`](configuration.md#health-kernel-log) has your own rules, whose reason is `kernel-log`. By the
+[`health.kernel_log`](configuration.md#healthkernel_log) has your own rules, whose reason is `kernel-log`. By the
 reason that it raises or ends, the text that a record must contain. Other rules give evidence, have the card checked, or
 are quoted where a function is no device.
 """

@@ -236,8 +236,9 @@ def test_a_pod_that_needs_nvidias_runtime_is_on_nodes_of_nvidias_alone(helm):
 )
 def test_nodes_of_a_vendor_that_are_neither_said_nor_found_are_asked_for(helm, values, why):
     """Defect: a cluster without NFD got pods with NVIDIA's runtime class on every node, where they never start."""
-    with pytest.raises(ValueError, match=f"nodes: it is not set, and which nodes have {why}.* — set nodes: all if "):
+    with pytest.raises(ValueError, match=f"nodes: it is not set, and which nodes have {why}.* — set nodes: all if .* pools for") as refused:
         helm.manifests(values)
+    assert ("vendors: auto" in str(refused.value)) == ("simulated" not in str(refused.value))
     assert installed(helm, values | {"nodes": "all"}) == EVERYWHERE
     assert installed(helm, values | {"nodeSelector": {"gpu": "yes"}}) == ("all", [False] * 4)
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
@@ -265,6 +266,17 @@ def test_no_processor_without_an_image_is_let_in_by_a_label(helm):
     """Each of the terms has the processors, too."""
     [pod] = pods(helm.manifests({"nodes": "nfd"})).values()
     assert not runs_on(GPU_NODE | {"kubernetes.io/arch": "s390x"}, pod)
+
+
+def test_the_notes_say_which_other_plugins_and_nodes_are_in_the_way(helm):
+    """Two plugins of one resource displace each other, unless devherd only compares; beside NVIDIA others have no pod."""
+    others, no_pod = "No other plugin may serve the same resources", "devices of the other vendors alone has no pod"
+    assert others in helm.notes({})
+    assert others not in helm.notes({"compare": True})
+    assert no_pod in helm.notes({"vendors": ["nvidia", "amd"], "nodes": "nfd"})
+    by_default = {"vendors": ["nvidia", "amd"], "nvidia": {"runtimeClassName": ""}, "nodes": "nfd"}
+    for values in ({"vendors": ["nvidia"], "nodes": "nfd"}, {"vendors": "auto"}, {"nodes": "nfd"}, by_default):
+        assert no_pod not in helm.notes(values)
 
 
 def test_the_notes_say_what_an_installation_does_not_see(helm):

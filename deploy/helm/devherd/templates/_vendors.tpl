@@ -203,8 +203,8 @@ nvidia-operator has a label of NVIDIA's operator as its nodes. */}}
 {{- else }}
 {{- $why := ternary "generic and simulated devices have no label" "the cluster has neither Node Feature Discovery nor a node with a label of theirs" (not (empty $elsewhere)) }}
 {{- if has "nvidia" $vendors }}{{ $why = printf "%s, and a node without a handler for NVIDIA's runtime class never starts the pod" $why }}{{ end }}
-{{- $cure := "set nodes: all if every node has them, nodeSelector if some do" }}
-{{- if not $elsewhere }}{{ $cure = printf "%s, nodes: nfd for `helm template`, which sees no cluster" $cure }}{{ end }}
+{{- $cure := "set nodes: all if every node has them, nodeSelector if some do, pools for kinds of nodes" }}
+{{- if not $elsewhere }}{{ $cure = printf "%s; where Node Feature Discovery labels them: nodes: nfd or vendors: auto for `helm template`, which sees no cluster" $cure }}{{ end }}
 {{- fail (printf "nodes: it is not set, and which nodes have %s is not known — %s — %s" (join ", " $vendors) $why $cure) }}
 {{- end }}
 {{- end }}
