@@ -176,7 +176,8 @@ def test_automatic_pools_are_on_the_nodes_of_their_vendor_and_no_node_is_in_two(
         ({"vendors": "auto", "nodes": "all"}, "vendors: auto is set with nodes: all — "),
         ({"nodes": "nfd", "pools": [{"name": "a"}]}, "nodes: nfd is set with pools — "),
         ({"nodes": "nfd", "affinity": {"podAffinity": {}}}, "nodes: nfd is set with an affinity — "),
-        ({"vendors": ["nvdia"]}, "value must be one of 'nvidia', 'amd', "),
+        ({"vendors": ["nvdia"]}, "devherd:\n- at '/vendors/0': value must be one of 'nvidia', 'amd', "),
+        ({"vendors": "nvidia"}, "devherd:\n- at '/vendors': got string, want null or array"),
         ({"pools": [{"name": "a", "vendors": "auto"}]}, "at '/pools/0/vendors': got string, want "),
         ({"nodes": "some"}, "at '/nodes': value must be one of '', 'all', 'nfd'"),
     ],
@@ -236,7 +237,8 @@ def test_a_pod_that_needs_nvidias_runtime_is_on_nodes_of_nvidias_alone(helm):
 )
 def test_nodes_of_a_vendor_that_are_neither_said_nor_found_are_asked_for(helm, values, why):
     """Defect: a cluster without NFD got pods with NVIDIA's runtime class on every node, where they never start."""
-    with pytest.raises(ValueError, match=f"nodes: it is not set, and which nodes have {why}.* — set nodes: all if .* pools for") as refused:
+    words = f"nodes: it is not set, and which nodes have {why}.* — set nodes: all if .* pools for"
+    with pytest.raises(ValueError, match=words) as refused:
         helm.manifests(values)
     assert ("vendors: auto" in str(refused.value)) == ("simulated" not in str(refused.value))
     assert installed(helm, values | {"nodes": "all"}) == EVERYWHERE
@@ -269,7 +271,7 @@ def test_no_processor_without_an_image_is_let_in_by_a_label(helm):
 
 
 def test_the_notes_say_which_other_plugins_and_nodes_are_in_the_way(helm):
-    """Two plugins of one resource displace each other, unless devherd only compares; beside NVIDIA others have no pod."""
+    """Two plugins of one resource displace each other, unless devherd only compares; without NVIDIA no pod starts."""
     others, no_pod = "No other plugin may serve the same resources", "devices of the other vendors alone has no pod"
     assert others in helm.notes({})
     assert others not in helm.notes({"compare": True})

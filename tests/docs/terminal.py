@@ -22,8 +22,8 @@ PATIENCE_S = 30
 LOOKS = re.compile(r"devherd (status|scan|explain|events|sim kubelet (status|devices))\b|curl\b")
 """What only looks may be typed again until it prints what the page says: a reader does not type within milliseconds."""
 
-JUDGES = "devherd doctor"
-"""Ends with 1 where it finds a problem, and a machine without a kubelet's container runtime has one."""
+JUDGES = ("devherd doctor", "devherd explain")
+"""They end with 1 where something is wrong: a machine without a kubelet's container runtime, a GPU with a fault."""
 
 STANDS_FOR = {"GPU-1": "GPU-1af82b6b-b164-5efa-a55a-f0e76b9de459"}
 """Short names that pages use for what a reader has: the first GPU of the node `nvidia-8`."""

@@ -16,7 +16,8 @@ from devherd.config.model import Config
 NOT_RUN = tomllib.loads(Path(__file__).with_name("not_run.toml").read_text("utf-8"))
 RUN = {"cat", "curl", "devherd", "echo", "export", "mkdir", "printf", "kill", "rm", "sed", "sleep", "unset", "wait"}
 READ = {"sh", "console", "yaml", "json", "python", "toml", "ini", "promql", "go", "text", "{toctree}", "{image}"}
-NOT_OURS = {"affinity", "apiVersion", "image", "jobs", "limits", "pools", "scrape_configs", "tls_config", "tls_server_config"}
+NOT_OURS = {"affinity", "apiVersion", "image", "jobs", "limits", "pools"}
+NOT_OURS |= {"scrape_configs", "tls_config", "tls_server_config"}
 """Keys of others: Kubernetes', kustomize's, the chart's, Prometheus', CI's; and of exporters' web configuration."""
 
 WITH_A_TEST_OF_ITS_OWN = {"docs/test-your-plugin.md": "test_test_your_plugin_page.py"}
