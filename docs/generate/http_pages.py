@@ -32,9 +32,7 @@ or several of these, separated by commas; empty switches HTTP off.
 """
 
 STATUSES = """\
-Other paths get 404, other methods 405. Invalid requests get 400, 413, 431 or 501, and their connection is closed. Too
-many clients that ask for different views at once get 503; so do all while devherd's own files cannot be read, as
-without file descriptors.
+Other paths get 404, other methods 405, invalid requests 400, 413, 431 or 501. Too many clients at once get 503.
 """
 
 PROTECTION = """\

@@ -28,7 +28,7 @@ async def devherd(testbed, *words):
     name, *others = words
     command = [sys.executable, "-m", "devherd", name, *(() if name == "sim" else options), *others]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done
+    assert done.returncode == (name == "explain"), done  # of a device that is ill
     return done.stdout
 
 

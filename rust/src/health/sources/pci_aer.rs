@@ -30,7 +30,7 @@ const MOST_A_MINUTE: u64 = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 
 const SEAT: &str = "read the kernel log's AER lines (dmesg); if it comes again, drain and power off the node, reseat \
-     the card[ in slot {slot} ({pci_address})| at {pci_address}]";
+     or exchange the card[ in slot {slot} ({pci_address})| at {pci_address}]";
 
 static FATAL: About = About {
     name: "pci-aer-fatal",
@@ -40,8 +40,7 @@ static FATAL: About = About {
     meanings: &[Meaning::unhealthy(
         PCI_AER,
         "aer_dev_fatal of the function or of the port above it has risen since it was first read",
-        "read the kernel log's AER lines (dmesg); if it comes again, drain and power off the node, reseat \
-         the card[ in slot {slot} ({pci_address})| at {pci_address}] or have it checked",
+        SEAT,
     )
     .until_quiet_for(QUIET)],
 };
