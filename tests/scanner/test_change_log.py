@@ -144,9 +144,9 @@ def test_a_verdict_has_the_drivers_words_where_the_card_is_and_what_takes_it_bac
     [said] = verdicts_logged(tmp_path, lost, (["xid"], []))
     assert said == (
         f"Unhealthy: xid: {words} (/dev/kmsg: 79); do: drain and reboot the node; if it comes again, have the card in "
-        "slot 4 checked or replaced; PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by rebinding its driver, "
-        "removing and re-adding it, a reboot, its driver's word that it needs no recovery, a reset that NVML "
-        "detects or devherd clear a.b/gpu GPU-1 xid"
+        "slot 4 (0000:83:00.0) checked or replaced; PCI address 0000:83:00.0; slot 4; serial SN-1652; ends by "
+        "rebinding its driver, removing and re-adding it, a reboot, its driver's word that it needs no recovery, a "
+        "reset that NVML detects or devherd clear a.b/gpu GPU-1 xid"
     )
 
 

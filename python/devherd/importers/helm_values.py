@@ -64,9 +64,11 @@ def helm_values(found: Sequence[Imported]) -> HelmValues:
 
 def _for_a_pod(config: Mapping[str, Any], made: HelmValues) -> dict[str, Any]:
     """The configuration without the keys that the chart's pod decides, with a note on each."""
-    for key in config.keys() & _OF_THE_POD.keys():
+    for key, why in _OF_THE_POD.items():
+        if key not in config:
+            continue
         made.is_whole = False
-        if (note := f"{key} {config[key]} is left out: {_OF_THE_POD[key]}") not in made.notes:
+        if (note := f"{key} {config[key]} is left out: {why}") not in made.notes:
             made.notes.append(note)
     return {key: value for key, value in config.items() if key not in _OF_THE_POD}
 
