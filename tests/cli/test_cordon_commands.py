@@ -11,7 +11,8 @@ import pytest
 from command_line import devherd
 
 from devherd import spool
-from devherd.proto import health_pb2
+from devherd.cli.subject import Subject, devices_named
+from devherd.proto import devices_pb2, health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
 
 PLACE = {"pci_address": "0000:3b:00.0", "slot": "4", "serial": "1652", "uuid": "u-77", "index": "11"}
@@ -133,6 +134,15 @@ def test_a_name_of_several_devices_is_refused_with_all_of_them(run_dir, command,
         f"devherd: {what} — choose from example.com/gpu GPU-0, example.com/gpu GPU-1 — give the id of one"
     )
     assert not file_in(run_dir).exists() or cordoned(run_dir) == []
+
+
+def test_a_number_that_is_one_cards_slot_and_anothers_index_names_both():
+    """Defect: it was the slot's card without a word, though the map shows indices."""
+    slot, index = (
+        Subject(("nvidia", card, f"GPU-{card}"), f"GPU-{card}", facts={fact: devices_pb2.Fact(text="5")})
+        for card, fact in (("0000:07:00.0", "slot"), ("0000:84:00.0", "index"))
+    )
+    assert devices_named([slot, index], "5") == [slot, index]
 
 
 def test_a_resource_is_no_device(run_dir):

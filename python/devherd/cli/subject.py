@@ -205,10 +205,12 @@ def devices_named(subjects: Iterable[Subject], word: str) -> list[Subject]:
     if by_id := [_named(subject, word) for subject in subjects if word in (subject.key[2], *subject.ids)]:
         return by_id
     address = normal_address(word)
-    for fact in _BY:
-        wanted = address if fact == "pci_address" else word
-        if found := [subject for subject in subjects if wanted in _words(subject, fact)]:
-            return found
+    if found := [
+        subject
+        for subject in subjects
+        if any((address if fact == "pci_address" else word) in _words(subject, fact) for fact in _BY)
+    ]:
+        return found
     if found := [subject for subject in subjects if subject.key[1] == word or word in _paths(subject)]:
         return found
     return _by_beginning(subjects, word, address)
