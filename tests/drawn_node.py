@@ -78,8 +78,6 @@ def largest(hold=False):
 def inventory(paths):
     """An inventory with functions at these paths."""
     made = devices_pb2.Inventory()
-    for address, source in paths.items():
-        device = made.devices.add().device
-        device.attributes["pci_address"].text = address
-        device.attributes["pci_address"].source = source
+    for place in paths.values():
+        made.devices.add().device.functions.add(path=place)
     return made

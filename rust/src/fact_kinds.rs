@@ -72,12 +72,6 @@ pub struct Declared {
     pub about: &'static str,
 }
 
-/// The declaration of a fact; `None` if no vendor has a fact with this name.
-#[must_use]
-pub fn declared(name: &str) -> Option<&'static Declared> {
-    DECLARED.iter().find(|fact| fact.name == name)
-}
-
 const fn text(name: &'static str, about: &'static str) -> Declared {
     Declared { name, kind: FactKind::Text, unit: "", about }
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from devherd import spool
-from devherd._native import Device, Fact
+from devherd._native import Device, Fact, PciFunction
 from devherd.health.lost import Host, LostDevices, LostFile, PresentFile, Vanished, forget_at_rest, present, renamed
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
@@ -60,11 +60,12 @@ class Node:
 
 def test_a_lost_device_is_remembered_with_its_place_on_the_bus():
     """The bridges above it and its NUMA node, for the picture of the node; a pool of several functions has none."""
-    address = "0000:83:00.0"
-    path = f"/sys/devices/pci0000:80/0000:80:01.0/{address}"
-    for source, known in ((path, path), ("/sys/class/infiniband", "")):
-        facts = {"pci_address": Fact("text", address, source)}
-        made = Device(vendor="nvidia", card=address, id="GPU-1", resource_name="a.b/c", facts=facts, numa_nodes=[1])
+    function = "/sys/devices/pci0000:80/0000:80:01.0/0000:83:00.0"
+    for address, known in (("0000:83:00.0", function), ("0000:83:00.0,0000:84:00.0", "")):
+        made = Device(
+            vendor="nvidia", card="0000:83:00.0", id="GPU-1", resource_name="a.b/c", numa_nodes=[1],
+            facts={"pci_address": Fact("text", address, "")}, functions=[PciFunction(function, "nvidia", None)],
+        )  # fmt: skip
         node = Node()
         node.scan(Entry(made, "a.b/c", gone_since=1.0))
         [lost] = node.lost.message().devices

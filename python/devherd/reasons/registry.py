@@ -270,7 +270,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "driver-unbound": ("without a driver", "find one"),
         "ecc": ("memory errors counted", "find none"),
         "ecc-contained": ("memory errors counted", "find none"),
-        "external": ("reported", "lack it"),
+        "external": ("reported", "find no report of it"),
         "fabric": ("not well in its fabric", "find it well"),
         "firmware": ("reported", "find its firmware well"),
         "fme-error": ("an error read", "read none"),
@@ -308,7 +308,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """By reason of a condition: what is seen while it lasts, and what a good poll does."""
-STATE = ("seen", "miss it")
+STATE = ("seen", "find it no more")
 """The same of another condition."""
 
 _NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})
