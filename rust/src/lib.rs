@@ -7,6 +7,7 @@
 //!   fence        deadlines for reads that can hang
 //!   finding      what one source saw of one device
 //!   device       facts of devices, problems, and what was not examined
+//!   fact_kinds   what each fact is: its kind, its unit, its meaning
 //!   bus/         facts from PCI, USB and NUMA
 //!   edits        what a container gets for a device
 //!   spool        both as parts of the messages in the run directory
