@@ -123,7 +123,10 @@ def test_a_verdict_by_an_operators_program_names_the_source_and_its_detail(tmp_p
 
     assert verdicts_logged(tmp_path, hot, ([], ["external"]), (["external"], [])) == [
         "Healthy (warning: external): external-fans: hot: 91 °C",
-        "Unhealthy: external: external-fans: hot: 91 °C; do: read what fans reports: 91 °C; ends when 1 poll lacks it",
+        (
+            "Unhealthy: external: external-fans: hot: 91 °C; do: read what fans reports: 91 °C; "
+            "ends when 1 poll finds no report of it"
+        ),
     ]
 
 
@@ -132,7 +135,10 @@ def test_a_word_that_is_its_own_detail_is_said_once(tmp_path):
     hot = Finding(source=FANS, reason="external", detail="hot", file="/opt/fans#hot", value="hot")
 
     assert verdicts_logged(tmp_path, hot, (["external"], [])) == [
-        "Unhealthy: external: external-fans: hot; do: read what fans reports: hot; ends when 1 poll lacks it"
+        (
+            "Unhealthy: external: external-fans: hot; do: read what fans reports: hot; "
+            "ends when 1 poll finds no report of it"
+        )
     ]
 
 
