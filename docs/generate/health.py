@@ -147,7 +147,8 @@ def _reasons() -> str:
 
 def _to_do(meaning: Meaning) -> str:
     """What a person does, with a word in capitals for what is known of a device."""
-    general = re.sub(r"\[([^\]|]*)[^\]]*\]", r"\1", meaning.do.replace(RESET_COMMAND, ""))
+    do = meaning.do.replace(RESET_COMMAND, "").replace("{place}", "in slot {slot} ({pci_address})")
+    general = re.sub(r"\[([^\]|]*)[^\]]*\]", r"\1", do)
     return re.sub(r"\{(?:pci_)?(\w+)\}", lambda place: place[1].upper(), general)
 
 

@@ -238,12 +238,14 @@ _PLACE = re.compile(r"\{(\w+)\}")
 def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[str, str]) -> str:
     """What a person does about a finding against a device, in one line.
 
-    `facts`: FACTS of the device, and RESOURCE. What is not known is left out with the words that need it:
-    `[ in slot {slot} ({pci_address})| at {pci_address}]`.
+    `facts`: FACTS of the device, and RESOURCE. What is not known is left out with the words that need it: `[ {place}]`.
     """
+    address = "" if "," in (address := facts.get("pci_address", "")) else address
+    slot = facts.get("slot", "")
     known = {
-        "pci_address": "" if "," in (address := facts.get("pci_address", "")) else address,
-        "slot": facts.get("slot", ""),
+        "pci_address": address,
+        "slot": slot,
+        "place": f"in slot {slot} ({address})" if slot and address else f"at {address}" if address else "",
         "driver": facts.get("pci_driver", "") or facts.get("driver", ""),
         "resource": facts.get(RESOURCE, ""),
         "device": device_id,

@@ -153,7 +153,7 @@ _ASK = "; if it comes again, ask NVIDIA with nvidia-bug-report.sh"
 _APPLICATION = "; if it comes again, look for the fault in its program"
 _SOFTWARE = "; if it comes again, update the driver or ask NVIDIA"
 _LINK = "; if it comes again, check its NVLinks (nvidia-smi nvlink --status)"
-_CARD = "the card[ in slot {slot} ({pci_address})| at {pci_address}]"
+_CARD = "the card[ {place}]"
 
 _TO_DO: Mapping[str, Iterable[int]] = {
     _RESTART + _ASK: (8, *_COPY_ENGINES, *_LATER_COPY_ENGINES, 68, *_DECODERS, 82, *_LATER_JPEG_DECODERS, 86, 94, 139),

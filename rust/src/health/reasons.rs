@@ -155,7 +155,7 @@ pub static ELSEWHERE: &[About] = &[
                 Meaning::unhealthy(
                     ECC,
                     "AMD's driver prints that as much of the GPU's memory is bad as it allows, or more",
-                    "have the card[ in slot {slot} ({pci_address})| at {pci_address}] replaced: AMD's driver counts as many \
+                    "have the card[ {place}] replaced: AMD's driver counts as many \
                      bad pages as it allows",
                 )
                 .until(EXCHANGED_OR_CLEARED),

@@ -226,9 +226,9 @@ pub struct Meaning {
     pub is_damped: bool,
     /// The condition for the finding, as text for users.
     pub threshold: &'static str,
-    /// What a person does about it, in the imperative, on one line. `{slot}` stands for a fact of the device; facts that
-    /// may be unknown are in `[ in slot {slot} ({pci_address})| at {pci_address}]`: the first alternative that is known, or nothing. The
-    /// names: `to_do` in `python/devherd/reasons/registry.py`.
+    /// What a person does about it, in the imperative, on one line. `{slot}` stands for a fact of the device, `{place}`
+    /// for its slot and address; facts that may be unknown are in brackets, `[ {place}]`: the first alternative that
+    /// is known, or nothing. The names: `to_do` in `python/devherd/reasons/registry.py`.
     pub to_do: &'static str,
     /// The same for certain values of the finding.
     pub to_do_by_value: &'static [(&'static str, &'static str)],

@@ -8,7 +8,7 @@ use crate::health::source::{About, Class, Meaning, Pace};
 use crate::health::sources::CHECK_CARD;
 
 const REBOOT_OR_ASK: &str = "drain and reboot the node; if it comes again, ask NVIDIA with nvidia-bug-report.sh";
-const COOL: &str = "check the fans, the air flow and the inlet temperature of the card[ in slot {slot} ({pci_address})| at {pci_address}]";
+const COOL: &str = "check the fans, the air flow and the inlet temperature of the card[ {place}]";
 
 pub(super) const ABOUT: About = About {
     name: "nvml",
@@ -44,19 +44,19 @@ pub(super) const ABOUT: About = About {
         Meaning::unhealthy(
             "insufficient-power",
             "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU",
-            "shut the node down and attach the power cables of the card[ in slot {slot} ({pci_address})| at {pci_address}]",
+            "shut the node down and attach the power cables of the card[ {place}]",
         ),
         Meaning::warning("interrupts", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU", REBOOT_OR_ASK),
         Meaning::warning(
             FIRMWARE,
             "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU",
-            "ask NVIDIA what the card[ in slot {slot} ({pci_address})| at {pci_address}] needs: its infoROM is \
+            "ask NVIDIA what the card[ {place}] needs: its infoROM is \
              corrupted",
         ),
         Meaning::unhealthy(
             "row-remap-failed",
             "a row of the GPU's memory could not be remapped",
-            "have the card[ in slot {slot} ({pci_address})| at {pci_address}] replaced: a row of its memory could \
+            "have the card[ {place}] replaced: a row of its memory could \
              not be remapped",
         )
         .for_good(),
@@ -69,7 +69,7 @@ pub(super) const ABOUT: About = About {
         Meaning::unhealthy(
             "retired-pages",
             "63 or more pages of the GPU's memory are retired",
-            "ask NVIDIA to replace the card[ in slot {slot} ({pci_address})| at {pci_address}]: it can retire 64 \
+            "ask NVIDIA to replace the card[ {place}]: it can retire 64 \
              pages",
         ),
         Meaning::warning(
@@ -109,7 +109,7 @@ pub(super) const ABOUT: About = About {
         Meaning::warning(
             "sram-threshold",
             "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: replace the card",
-            "have the card[ in slot {slot} ({pci_address})| at {pci_address}] replaced: its SRAM is beyond NVIDIA's \
+            "have the card[ {place}] replaced: its SRAM is beyond NVIDIA's \
              threshold",
         ),
         Meaning::warning(
@@ -121,7 +121,7 @@ pub(super) const ABOUT: About = About {
         Meaning::unhealthy(
             "unrepairable-memory",
             "the GPU's memory has errors that cannot be repaired",
-            "ask NVIDIA to replace the card[ in slot {slot} ({pci_address})| at {pci_address}]",
+            "ask NVIDIA to replace the card[ {place}]",
         ),
         Meaning::warning(
             "nvlink-down",

@@ -24,7 +24,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(
         POWER_THROTTLED,
         "power_state of a port is 1 (AP1) or more: its clocks are lowered",
-        "check the power supply and the cooling of the card[ in slot {slot} ({pci_address})| at {pci_address}]",
+        "check the power supply and the cooling of the card[ {place}]",
     )],
 };
 

@@ -30,7 +30,7 @@ const MOST_A_MINUTE: u64 = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 
 const SEAT: &str = "read the kernel log's AER lines (dmesg); if it comes again, drain and power off the node, reseat \
-     or exchange the card[ in slot {slot} ({pci_address})| at {pci_address}]";
+     or exchange the card[ {place}]";
 
 static FATAL: About = About {
     name: "pci-aer-fatal",

@@ -19,7 +19,8 @@ use crate::host::attribute::{Cause, open};
 pub(in crate::health) const OFF_BUS: &str = "off-bus";
 
 /// For a function that does not answer: whether the card is broken shows after a new start.
-pub(in crate::health) const CHECK_CARD: &str = "drain and reboot the node; if it comes again, have the card[ in slot {slot} ({pci_address})| at {pci_address}] checked or replaced";
+pub(in crate::health) const CHECK_CARD: &str =
+    "drain and reboot the node; if it comes again, have the card[ {place}] checked or replaced";
 
 static ABOUT: About = About {
     name: "pci-config",

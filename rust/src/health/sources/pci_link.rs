@@ -30,7 +30,7 @@ static ABOUT: About = About {
         LINK_DEGRADED,
         "current_link_width, or of FPGAs and RDMA devices current_link_speed, is below what it was in this boot, and what \
          the card and the bridge above it can still both do",
-        "drain and power off the node, reseat the card[ in slot {slot} ({pci_address})| at {pci_address}]; if the link is right as it is, \
+        "drain and power off the node, reseat the card[ {place}]; if the link is right as it is, \
          run devherd clear[ {resource}] {device} link-degraded",
     )
     .relative()],

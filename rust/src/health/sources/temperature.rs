@@ -9,7 +9,7 @@ use crate::host::Host;
 
 const TEMPERATURE: &str = "temperature";
 
-const COOL: &str = "check the fans, the air flow and the inlet temperature of the card[ in slot {slot} ({pci_address})| at {pci_address}]";
+const COOL: &str = "check the fans, the air flow and the inlet temperature of the card[ {place}]";
 
 static ABOUT: About = About {
     name: "temperature",

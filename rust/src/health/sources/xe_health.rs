@@ -27,7 +27,7 @@ static CRITICAL: About = About {
         FIRMWARE,
         "gpu_health is `critical`, or survivability_mode is set",
         "flash the GPU's firmware if survivability_mode is set; else ask Intel what \
-         gpu_health means for the card[ in slot {slot} ({pci_address})| at {pci_address}]",
+         gpu_health means for the card[ {place}]",
     )],
 };
 
@@ -39,7 +39,7 @@ static WARNING: About = About {
     meanings: &[Meaning::warning(
         FIRMWARE,
         "gpu_health is `warning`",
-        "ask Intel what gpu_health means for the card[ in slot {slot} ({pci_address})| at {pci_address}]",
+        "ask Intel what gpu_health means for the card[ {place}]",
     )],
 };
 
