@@ -58,6 +58,7 @@ class Settings:
     """The directory of files that outlive a boot; None: see `lasting_directory`."""
     listen: str = "127.0.0.1:9478"
     web_config: Path | None = None
+    kubeconfig: Path | None = None
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     kubelet_check: float = 30.0
@@ -395,6 +396,9 @@ COMMON_OPTIONS: Mapping[str, CommonOption] = {
     ),
     "web_config": CommonOption(
         "FILE", "TLS and passwords of the exporter, in the format of Prometheus exporters", is_fixed=False
+    ),
+    "kubeconfig": CommonOption(
+        "FILE", "how the API server is reached outside a pod, such as /etc/kubernetes/kubelet.conf", is_fixed=False
     ),
     "log_level": CommonOption("LEVEL", "debug, info, warning or error (default: {})"),
     "log_format": CommonOption("FORMAT", "text or json, on stderr (default: {})"),

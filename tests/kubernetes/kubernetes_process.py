@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from devherd import log
+from devherd.config.api_access import ApiAccess
 from devherd.config.resolved import read_resolved
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.main import ApiServerClient
 from devherd.process import Child, Heartbeats
 from devherd.waits import Waits
@@ -23,5 +23,5 @@ if __name__ == "__main__":
     settings = read_resolved(Path(run_dir) / "config.json").settings()
     settings = replace(settings, waits=Waits(**json.loads(waits)))
     child = Child("kubernetes", settings, heartbeats, heartbeats.claim())
-    access = ApiAccess("127.0.0.1", int(port), Path(service_account)) if port != "0" else None
+    access = ApiAccess.of_service_account("127.0.0.1", int(port), Path(service_account)) if port != "0" else None
     sys.exit(ApiServerClient(child, access).run())

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from not_tested import not_tested
 
+from devherd.config.api_access import ApiAccess
+
 _CLOSED_SECONDS = 0.01
 """After which `close` is noticed."""
 
@@ -42,6 +44,11 @@ class SmallApi:
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(_CLOSED_SECONDS,), daemon=True).start()
+
+    @property
+    def access(self) -> ApiAccess:
+        """That of a pod."""
+        return ApiAccess.of_service_account("127.0.0.1", self.port, self.directory)
 
     def close(self) -> None:
         self._server.shutdown()

@@ -9,9 +9,9 @@ import time
 import pytest
 from dripping_server import HEAD, DrippingServer, without_end
 
+from devherd.config.api_access import ApiAccess
 from devherd.kubernetes import api as api_module
 from devherd.kubernetes import api as api_server_calls
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import CALL_SECONDS, Api, ApiError, Deadline
 from devherd.waits import USUAL_WAITS
 
@@ -38,7 +38,7 @@ def dripping(api_server):
 
     def serve(at_once, then, in_tls=True):
         servers.append(DrippingServer(api_server.directory, at_once, then, in_tls=in_tls))
-        return ApiAccess("127.0.0.1", servers[-1].port, api_server.directory)
+        return ApiAccess.of_service_account("127.0.0.1", servers[-1].port, api_server.directory)
 
     yield serve
     for server in servers:
@@ -69,7 +69,7 @@ def test_a_kept_connection_has_the_time_anew_for_each_call(api_server, monkeypat
     """Of that of the call before nothing is left."""
     now = [0.0]
     monkeypatch.setattr(api_module, "Deadline", lambda seconds: Deadline(seconds, lambda: now[0]))
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", api_server.port, api_server.directory), seconds=60.0)) as api:
+    with contextlib.closing(Api(api_server.access, seconds=60.0)) as api:
         for now[0] in (0.0, 100.0, 200.0):
             assert api.get("/x/y/z")["metadata"]["name"] == "z"
 
@@ -98,7 +98,7 @@ def test_one_time_is_for_all_addresses_of_a_name(api_server, monkeypatch):
     address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", silent.getsockname())
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [address] * 1000)
 
-    assert refused(ApiAccess("api.example.com", 443, api_server.directory)).status == 0
+    assert refused(ApiAccess.of_service_account("api.example.com", 443, api_server.directory)).status == 0
     for each in (silent, *full):
         each.close()
 
@@ -108,7 +108,7 @@ def test_a_look_up_of_a_name_that_hangs_is_left(api_server, monkeypatch):
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ended.wait(2 * NOTICED_SECONDS)][:0])
 
-    error = refused(ApiAccess("api.example.com", 443, api_server.directory))
+    error = refused(ApiAccess.of_service_account("api.example.com", 443, api_server.directory))
     ended.set()
 
     assert (error.status, str(error)) == (0, "the address of api.example.com is not found within 0.5 s")
@@ -122,7 +122,7 @@ def test_a_name_that_no_thread_is_left_to_look_up_is_said(api_server, monkeypatc
 
     monkeypatch.setattr(threading.Thread, "start", start)
 
-    error = refused(ApiAccess("api.example.com", 443, api_server.directory))
+    error = refused(ApiAccess.of_service_account("api.example.com", 443, api_server.directory))
 
     assert (error.status, str(error)) == (
         0,
@@ -138,7 +138,9 @@ def test_a_name_that_is_not_known_is_said(api_server, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
 
-    assert "Name or service not known" in str(refused(ApiAccess("api.example.com", 443, api_server.directory)))
+    assert "Name or service not known" in str(
+        refused(ApiAccess.of_service_account("api.example.com", 443, api_server.directory))
+    )
 
 
 def test_the_server_may_have_a_name(api_server, monkeypatch):
@@ -147,7 +149,7 @@ def test_the_server_may_have_a_name(api_server, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [address])
 
     assert "mismatch" in str(
-        refused(ApiAccess("api.example.com", api_server.port, api_server.directory), NOTICED_SECONDS)
+        refused(ApiAccess.of_service_account("api.example.com", api_server.port, api_server.directory), NOTICED_SECONDS)
     )
 
 
@@ -166,7 +168,7 @@ def test_an_answer_of_any_size_is_not_taken(dripping, monkeypatch, framing):
 def test_after_an_answer_that_is_too_large_the_next_one_is_read(api_server, monkeypatch):
     """Not its rest."""
     monkeypatch.setattr(api_module, "LARGEST_ANSWER_BYTES", 1 << 10)
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", api_server.port, api_server.directory))) as api:
+    with contextlib.closing(Api(api_server.access)) as api:
         api_server.raw = b" " * 5000
         with pytest.raises(ApiError, match="more than"):
             api.get("/x/y/z")
@@ -186,7 +188,7 @@ def test_an_answer_that_is_cut_off_is_none(dripping):
 def test_a_process_beats_between_two_calls_and_none_takes_as_long_as_its_silence_may():
     """With room for what is done beside the call."""
     beats = []
-    api = Api(ApiAccess("127.0.0.1", 1), lambda: beats.append(len(beats)))
+    api = Api(ApiAccess.of_service_account("127.0.0.1", 1), lambda: beats.append(len(beats)))
     for _ in range(3):
         with pytest.raises(ApiError):
             api.get("/x")
@@ -198,5 +200,5 @@ def test_a_process_beats_between_two_calls_and_none_takes_as_long_as_its_silence
 def test_an_address_is_not_looked_up_as_a_name(api_server, monkeypatch):
     """A pod is given the address: no thread is made."""
     monkeypatch.setattr(api_server_calls, "SimpleQueue", None)
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", api_server.port, api_server.directory))) as api:
+    with contextlib.closing(Api(api_server.access)) as api:
         assert api.get("/x/y/z")["metadata"]["name"] == "z"

@@ -169,4 +169,4 @@ def test_without_a_token_that_is_said(instance):
     instance.until(instance.refusals, "a problem")
 
     [(_, error)] = instance.refusals()
-    assert error.startswith("cannot be read: there is no API server to talk to, or the pod has no token")
+    assert error.startswith("cannot be read: there is no API server to talk to: neither a pod's token")

@@ -6,7 +6,6 @@ import offered
 import pytest
 
 from devherd.kubernetes import event_series
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import configuration_event
@@ -19,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture
 def api(objects_api):
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+    with contextlib.closing(Api(objects_api.access)) as api:
         yield api
 
 

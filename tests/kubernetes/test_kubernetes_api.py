@@ -2,13 +2,13 @@
 
 import pytest
 
-from devherd.kubernetes.access import ApiAccess
+from devherd.config.api_access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 
 
 @pytest.fixture
 def api(api_server):
-    api = Api(ApiAccess("127.0.0.1", api_server.port, api_server.directory))
+    api = Api(api_server.access)
     yield api
     api.close()
 
@@ -82,7 +82,7 @@ def test_a_server_with_another_certificate_is_told_nothing(api, api_server):
 
 def test_there_is_access_in_a_pod_with_a_token_only(api_server, monkeypatch):
     """Elsewhere nobody starts a process for it."""
-    monkeypatch.setattr("devherd.kubernetes.access.SERVICE_ACCOUNT", api_server.directory)
+    monkeypatch.setattr("devherd.config.api_access.SERVICE_ACCOUNT", api_server.directory)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     outside = ApiAccess.of_this_pod()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")

@@ -9,11 +9,12 @@ from objects_api import FEATURE, NODE
 from remembered import message_of
 
 from devherd import spool
+from devherd.config.api_access import ApiAccess
 from devherd.config.loader import load, resolve
 from devherd.config.model import Config
 from devherd.config.resolved import write_resolved
 from devherd.kubernetes import access, labeller
-from devherd.kubernetes.access import ApiAccess, has_labels_to_remove, needs_process, notice_of_labels
+from devherd.kubernetes.access import has_labels_to_remove, needs_process, notice_of_labels
 from devherd.kubernetes.labeller import Debounce
 from devherd.proto.spool_pb2 import Offers, WrittenLabels
 from devherd.scanner.once import scan_once
@@ -44,7 +45,7 @@ class Instance(Client):
 
     def is_wanted(self) -> bool:
         """Whether there are labels to be removed."""
-        return has_labels_to_remove(self.config.settings(), ApiAccess("127.0.0.1", self.port, self.server.directory))
+        return has_labels_to_remove(self.config.settings(), self.server.access)
 
     def complaints(self) -> list[str]:
         return [error for _, error in self.problems("labels")]
@@ -148,7 +149,7 @@ def test_without_a_token_it_says_what_else_there_is(instance):
     instance.until(instance.complaints, "it complains")
 
     assert instance.complaints() == [
-        "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
+        "no API server is known: give the pod its token, name a `kubeconfig`, or use `write: feature_file`"
     ]
 
 

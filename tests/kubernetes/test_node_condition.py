@@ -10,7 +10,6 @@ from objects_api import NODE
 from devherd import spool
 from devherd.history import History
 from devherd.kubernetes import condition as condition_module
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import CONDITION, NodeCondition
 from devherd.kubernetes.node_watch import SeenNode
@@ -169,7 +168,7 @@ def test_a_device_that_flaps_each_second_is_written_five_times_at_once_and_then_
     settings = Settings(run_dir=tmp_path / "run")
     settings.run_dir.mkdir()
     problems = Problems(settings, "condition", History(settings.history_directory, "kubernetes"))
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+    with contextlib.closing(Api(objects_api.access)) as api:
         part = NodeCondition(settings, api, Watched(objects_api), problems)
         for second in range(101):
             reasons = ["xid"] if second % 2 else []

@@ -3,14 +3,13 @@
 import pytest
 from objects_api import DAEMON_SET, FEATURE
 
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.labels import CannotLabelError, NodeFeature
 
 
 @pytest.fixture
 def access(objects_api):
-    return ApiAccess("127.0.0.1", objects_api.port, objects_api.directory)
+    return objects_api.access
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from objects_api import NODE
 
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.labels import ANNOTATION, NodePatch, difference, patch
 
@@ -36,7 +35,7 @@ def test_a_patch_is_for_the_version_that_was_seen():
 
 @pytest.fixture
 def way(objects_api):
-    api = Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))
+    api = Api(objects_api.access)
     yield NodePatch(api, "node-1")
     api.close()
 

@@ -5,7 +5,6 @@ import urllib.parse
 
 import pytest
 
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.main import rest
 from devherd.kubernetes.node_watch import NodeWatch
@@ -14,7 +13,7 @@ from devherd.kubernetes.node_watch import NodeWatch
 @pytest.fixture
 def watch(objects_api):
     """In this process, by a call for each watch."""
-    with contextlib.closing(Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+    with contextlib.closing(Api(objects_api.access)) as api:
         yield NodeWatch(api, "node-1", metadata_alone=True)
 
 
@@ -135,7 +134,7 @@ def test_a_node_that_goes_and_comes_is_followed_by_the_same_watch(client):
 def test_after_a_call_without_an_answer_others_fail_at_once(objects_api):
     """Each part of the process would wait in turn; a moment later the server is asked again."""
     asked = []
-    api = Api(ApiAccess("127.0.0.1", objects_api.port, objects_api.directory), lambda: asked.append(1))
+    api = Api(objects_api.access, lambda: asked.append(1))
     objects_api.loses_answers = True
     errors = []
     for _ in range(3):

@@ -91,6 +91,9 @@ def _of_files(config: "Config") -> "Iterator[Problem]":
 
     if config.web_config and not config.web_config.exists():
         yield Problem(("web_config",), f"`{config.web_config}` is not there", "devherd does not start without it")
+    if config.kubeconfig and not config.kubeconfig.exists():
+        cure = "until it is there and the configuration is read again, no API server is asked"
+        yield Problem(("kubeconfig",), f"`{config.kubeconfig}` is not there", cure)
     for number, external in enumerate(config.health.external):
         key, why = "", None
         if external.command is not None:

@@ -49,7 +49,7 @@ def of_pod(
     Raises UsageError for a pod that nobody knows, UnreachableError if there is nobody to ask.
     """
     is_listed = pods is not None and any(f"{pod.namespace}/{pod.name}" == name for pod in pods.pod_resources)
-    asked = _at_the_api_server(name)
+    asked = _at_the_api_server(settings, name)
     given = [event for event in events if event.kind == "allocation" and history.pod_of(event) == name]
     if not (is_listed or given or asked):
         raise _nobody_knows(settings, pods, name)
@@ -127,18 +127,18 @@ def _held(known: Known, name: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _at_the_api_server(name: str) -> Json | None:
+def _at_the_api_server(settings: "Settings", name: str) -> Json | None:
     """The pod's object from the API server; None if no API server is reachable, or if it has no such pod."""
-    from devherd.kubernetes.access import ApiAccess
+    from devherd.config.resolved import ResolvedFileError, read_resolved
     from devherd.kubernetes.api import Api, ApiError
 
-    access = ApiAccess.of_this_pod()
-    if access is None:
-        return None
     namespace, _, pod = name.partition("/")
     try:
+        access = read_resolved(settings.resolved_config_file).api_access()
+        if access is None:
+            return None
         return Api(access, seconds=_API_SECONDS).get(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}")
-    except ApiError:
+    except (ApiError, ResolvedFileError):
         return None
 
 

@@ -4,9 +4,9 @@ Each is a line `NAME=VALUE`. Lines that begin with `#` name labels that the vend
 does not, with the reason.
 
 With --remove: remove devherd's labels and its condition DevicesUnhealthy from nodes of the cluster. Do this when you
-uninstall devherd, after it has ended: a running instance writes them again. It runs in a pod whose service account may
-get, list and patch nodes and patch nodes/status. deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it.
-Other labels stay.
+uninstall devherd, after it has ended: a running instance writes them again. It runs with --kubeconfig or in a pod, by
+an account that may get, list and patch nodes and patch nodes/status. deploy/kubernetes/clean-nodes has such a
+Job; the Helm chart runs it. Other labels stay.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.remove:
         if arguments.output != "text":
             raise UsageError("cannot print JSON", "`--remove` prints a line for each node", "leave out `--output`")
-        return _remove(arguments.nodes, is_tried=arguments.dry_run)
+        return _remove(load_config(arguments), arguments.nodes, is_tried=arguments.dry_run)
     if arguments.nodes or arguments.dry_run:
         given = f"`{arguments.nodes[0]}`" if arguments.nodes else "`--dry-run`"
         raise UsageError(f"{given} without `--remove`", "only a removal takes it", "see `devherd labels --help`")
@@ -84,17 +84,17 @@ def _labels(config: "Config") -> "Labels":
     return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)
 
 
-def _remove(nodes: list[str], *, is_tried: bool) -> int:
+def _remove(config: "Config", nodes: list[str], *, is_tried: bool) -> int:
     """Clean the nodes. Raises UnreachableError without access to the API server, or if the nodes cannot be read."""
-    from devherd.kubernetes.access import ApiAccess
+    from devherd.config.loader import resolve
     from devherd.kubernetes.api import Api, ApiError
 
-    access = ApiAccess.of_this_pod()
+    access = resolve(config).api_access()
     if access is None:
         raise UnreachableError(
             "cannot clean the nodes",
-            "there is no API server to talk to, or the pod has no token",
-            "run it in a pod, as deploy/kubernetes/clean-nodes does",
+            "there is no API server to talk to: no `kubeconfig` is named or there, and this is no pod with a token",
+            "give --kubeconfig, or run it in a pod, as deploy/kubernetes/clean-nodes does",
         )
     with contextlib.closing(Api(access)) as api:
         try:

@@ -95,14 +95,15 @@ def _refuse_no_directory(config: "Config") -> None:
 def _first(options: dict[str, str | None]) -> "Config":
     """The configuration to start with; reads the node's label first, or pods could be given the wrong resources."""
     from devherd.config.chosen_file import source_of
-    from devherd.config.loader import load
+    from devherd.config.loader import access_at_start, load
 
     chosen_from = source_of(options, os.environ).configurations
     if chosen_from is None:
         return load(options, os.environ, plugin_of=plugin_of)
     from devherd.kubernetes.config_label import label_at_start  # imports TLS
 
-    return load(options, os.environ, label_at_start(chosen_from.label), plugin_of)
+    label = label_at_start(chosen_from.label, access_at_start(options, os.environ))
+    return load(options, os.environ, label, plugin_of)
 
 
 def _is_set(variable: str) -> bool:

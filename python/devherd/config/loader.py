@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from devherd.config import model, resolved, sections, yaml_file
+from devherd.config.api_access import ApiAccess
 from devherd.config.checks import conflicts, place_of, placed, problems_of, unknown_names_in, warnings_of
 from devherd.config.chosen_file import ConfigSource, chosen_again, source_of
 from devherd.config.common import given_values
@@ -83,6 +84,7 @@ def _load(
     text = decoded(str(path), lambda: yaml_file.read_text(path)) if path else ""
     config = valid(str(path or "the options"), text, given, plugin_of)
     config._web = _web(config.web_config)  # noqa: SLF001 - as below
+    config._api = _api(config.kubeconfig)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._configurations, config._label_value = source.configurations, source.label_value  # noqa: SLF001 - as above
     config._given_options = tuple(  # noqa: SLF001 - as above
@@ -119,6 +121,7 @@ def judge(
     config._source = Path(source)  # noqa: SLF001 - as in `load`
     if config.web_config and config.web_config.exists():  # it may exist only on the node
         config._web = _web(config.web_config)  # noqa: SLF001 - as above
+    config._api = _api(config.kubeconfig)  # noqa: SLF001 - as above
     return config, {name: origin for name, (_, origin) in given.items() if positions.has((name,))}
 
 
@@ -135,6 +138,24 @@ def _web(path: Path | None) -> Web:
         return WebConfig.model_validate(content).in_force(path.absolute())
     except ValidationError as error:
         raise config_error(source, problems_of(error, WebConfig), positions) from None
+
+
+def access_at_start(options: Mapping[str, str | None], environ: Mapping[str, str]) -> ApiAccess | None:
+    """The access to the API server before the file is known that its answer chooses. Raises as `load` does."""
+    given = given_values(options, environ).get("kubeconfig")
+    return _api(Path(given[0])) if given else ApiAccess.of_this_pod()
+
+
+def _api(path: Path | None) -> ApiAccess | None:
+    """What a kubeconfig file says; None without one: the kubelet's is not there before the node has joined its cluster.
+
+    Raises as `load` does.
+    """
+    if path is None or not path.exists():
+        return None
+    from devherd.config import kubeconfig  # noqa: PLC0415 - most starts do without it
+
+    return kubeconfig.read(path)
 
 
 def valid(
@@ -175,6 +196,7 @@ def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.Resolv
         health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
         common=replace(config.settings(), waits=waits),
         web=config.web,
+        api=config.api,
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         device_info_dir=_device_info_dir(config.vendors),

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from devherd._native import check_kernel_log_rules
+from devherd.config.api_access import ApiAccess
 from devherd.config.errors import Location, Positions, WrongValueError, duration, echo, refuse
 from devherd.config.in_use import Ledger, PreStart
 from devherd.config.resolved import native_settings
@@ -504,6 +505,10 @@ class Config(Section):
     """
     web_config: AbsolutePath | None = DEFAULTS.web_config
     """File with TLS, passwords and client certificates of `listen`, in the format of Prometheus exporters."""
+    kubeconfig: AbsolutePath | None = DEFAULTS.kubeconfig
+    """The kubeconfig file by which the API server is reached outside a pod, such as the kubelet's own,
+    /etc/kubernetes/kubelet.conf. Default: the service account of the pod.
+    """
     log_level: LogLevel = DEFAULTS.log_level
     """The lowest level that is logged."""
     log_format: LogFormat = DEFAULTS.log_format
@@ -531,6 +536,7 @@ class Config(Section):
     """Devices that exist only as names, for tests and dry runs."""
     file_only = frozenset({*COMMON_OPTIONS, "kubelet_check", "vendors", "generic", "simulated"})
     _web: Web = Web()
+    _api: ApiAccess | None = None
     _source: Path | None = None
     _seen: Identity | None = None
     _configurations: Configurations | None = None
@@ -552,6 +558,11 @@ class Config(Section):
     def web(self) -> Web:
         """The content of the file `web_config`."""
         return self._web
+
+    @property
+    def api(self) -> ApiAccess | None:
+        """The content of the file `kubeconfig`; None without one, and as long as it is not there."""
+        return self._api
 
     def settings(self) -> Settings:
         """The common options."""

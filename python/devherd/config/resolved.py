@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from devherd.config import sections
+from devherd.config.api_access import ApiAccess
 from devherd.config.web import Web
 from devherd.log import Once
 from devherd.reasons.registry import NVML
@@ -42,6 +43,8 @@ class ResolvedConfig(sections.Config):
     common: Settings
     web: Web = field(default_factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
+    api: ApiAccess | None = None
+    """The access to the API server by a kubeconfig file; None without one. See `api_access`."""
     vendors: dict[str, sections.VendorOptions] = field(default_factory=dict)
     """Options by section of the configuration file; a vendor without a section has none."""
     mps_root: str | None = None
@@ -57,6 +60,10 @@ class ResolvedConfig(sections.Config):
     def settings(self) -> Settings:
         """The common options."""
         return self.common
+
+    def api_access(self) -> ApiAccess | None:
+        """The access to the API server; None where there is none: a named kubeconfig wins over the pod's account."""
+        return self.api if self.common.kubeconfig else ApiAccess.of_this_pod()
 
     def native_json(self, nvml_answer: Path | None = None) -> str:
         """The settings of `_native.Scanner`: rust/src/settings.rs names the keys.

@@ -3,19 +3,22 @@
 Each call has a deadline for all its steps: look-up of the name, connection, handshake, each read and write.
 """
 
+import contextlib
 import http
 import http.client
 import ipaddress
 import json
+import os
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from devherd.kubernetes.access import ApiAccess
+from devherd.config.api_access import ApiAccess
 
 _Address = tuple[Any, ...]
 """A result of `socket.getaddrinfo` without the name: family, kind, protocol and address."""
@@ -62,10 +65,11 @@ class TimedConnection(http.client.HTTPSConnection):
 
     sock: "_TimedSocket | None"
 
-    def __init__(self, host: str, port: int, trusted: ssl.SSLContext) -> None:
+    def __init__(self, host: str, port: int, trusted: ssl.SSLContext, server_name: str = "") -> None:
         super().__init__(host, port, context=trusted)
         trusted.sslsocket_class = _TimedSocket
         self._trusted = trusted
+        self._server_name = server_name or host
         self._deadline = Deadline(0)
 
     def within(self, deadline: Deadline) -> None:
@@ -83,7 +87,7 @@ class TimedConnection(http.client.HTTPSConnection):
             for option, value in _KEEPALIVE.items():
                 plain.setsockopt(socket.IPPROTO_TCP, option, value)
             plain.settimeout(self._deadline.left())  # the ssl module applies it to the whole handshake
-            made = self._trusted.wrap_socket(plain, server_hostname=self.host)
+            made = self._trusted.wrap_socket(plain, server_hostname=self._server_name)
         except BaseException:
             plain.close()
             raise
@@ -171,7 +175,7 @@ class ApiError(Exception):
         self.status = status
 
 
-NO_ACCESS = ApiError(0, "there is no API server to talk to, or the pod has no token")
+NO_ACCESS = ApiError(0, "there is no API server to talk to: neither a pod's token nor a `kubeconfig` is there")
 
 
 def _nothing() -> None:
@@ -207,14 +211,11 @@ class Api:
 
         The iterator raises it, too, if nothing comes for `silence_seconds`. Exhaust it before the next call.
         """
-        headers = {
-            "Accept": _METADATA if metadata_alone else _JSON,
-            "Authorization": f"Bearer {self._token()}",
-        }
+        headers = {"Accept": _METADATA if metadata_alone else _JSON} | self._authorization()
         try:
             connection = self._connected()
             connection.within(Deadline(self._seconds))
-            connection.request("GET", path, headers=headers)
+            connection.request("GET", self._access.path + path, headers=headers)
             answer = connection.getresponse()
             if answer.status != http.client.OK:
                 _checked(answer.status, self._complete_text(answer))
@@ -298,14 +299,16 @@ class Api:
         return made
 
     def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str], deadline: Deadline) -> Json:
-        token = self._token()
+        who = self._authorization()
         connection = self._connected()
         connection.within(deadline)
         content = None if body is None else json.dumps(body)
-        connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
+        connection.request(method, self._access.path + path, content, {**who, **headers})
         answer = connection.getresponse()
         text = self._complete_text(answer)
         self._called_at = time.monotonic()
+        if answer.status == http.client.UNAUTHORIZED:
+            self.close()  # the next connection shows the client's certificate as it is then
         return _checked(answer.status, text)
 
     def _complete_text(self, answer: http.client.HTTPResponse) -> bytes:
@@ -317,17 +320,44 @@ class Api:
             raise http.client.IncompleteRead(text, answer.length)
         return text
 
-    def _token(self) -> str:
+    def _authorization(self) -> dict[str, str]:
         try:
-            return (self._access.service_account / "token").read_text().strip()
+            token = self._access.bearer()
         except OSError as error:
             raise _unanswered(error) from error
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _connected(self) -> TimedConnection:
         if self._connection is None:
-            trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
-            self._connection = TimedConnection(self._access.host, self._access.port, trusted)
+            access = self._access
+            self._connection = TimedConnection(access.host, access.port, _trusted(access), access.server_name)
         return self._connection
+
+
+def _trusted(access: ApiAccess) -> ssl.SSLContext:
+    """The server's certificates that are believed, and the client's own. Raises OSError."""
+    context = ssl.create_default_context(cafile=str(access.ca_file) if access.ca_file and not access.ca else None)
+    if access.ca:
+        context = ssl.create_default_context(cadata=access.ca)
+    if access.certificate or access.certificate_file:
+        certificate = _as_file(access.certificate, access.certificate_file)
+        with certificate as of_client, _as_file(access.key, access.key_file) as key:
+            context.load_cert_chain(of_client, key)
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(text: str, file: Path | None) -> Iterator[str]:
+    """The path of a file with this text, which lies in memory alone: the ssl module takes the client's as a file."""
+    if not text:
+        yield str(file)
+        return
+    descriptor = os.memfd_create("devherd", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _unanswered(error: Exception) -> ApiError:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.backoff import Backoff
+from devherd.config.api_access import ApiAccess
 from devherd.config.chosen_file import kept_label_file, label_answer
 from devherd.configurations import Configurations
 from devherd.errors import UsageError
 from devherd.instance.inventory_json import host_name
 from devherd.kubernetes import objects
-from devherd.kubernetes.access import ApiAccess
 from devherd.kubernetes.api import NO_ACCESS, Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.node_watch import NodeWatch, SeenNode
@@ -106,9 +106,8 @@ def _label(configurations: Configurations) -> str:
     return f"label {configurations.label} of node {host_name()}"
 
 
-def label_at_start(key: str) -> str | None:
+def label_at_start(key: str, access: ApiAccess | None) -> str | None:
     """The value of the label, read once; None if it cannot be read. Takes seconds at most."""
-    access = ApiAccess.of_this_pod()
     if access is None:
         return None
     api = Api(access)

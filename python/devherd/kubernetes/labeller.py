@@ -10,10 +10,11 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.backoff import Backoff
+from devherd.config.api_access import ApiAccess
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
 from devherd.instance.inventory_json import host_name
 from devherd.inventory import inventory_of
-from devherd.kubernetes.access import LEFT_OVER_CURE, ApiAccess
+from devherd.kubernetes.access import LEFT_OVER_CURE
 from devherd.kubernetes.api import Api, ApiError, Json, RateLimit, past_conflicts
 from devherd.kubernetes.labels import ANNOTATION, CannotLabelError, FeatureFile, LabelWriter, NodeFeature, NodePatch
 from devherd.kubernetes.node_watch import NodeWatch
@@ -64,9 +65,7 @@ class LabelWriters:
         if write == "feature_file":
             return FeatureFile(feature_file)
         if self.access is None or self.api is None:
-            why = (
-                "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
-            )
+            why = "no API server is known: give the pod its token, name a `kubeconfig`, or use `write: feature_file`"
             raise CannotLabelError("node labels", why)
         if write == "node_feature":
             return NodeFeature(self.api, self.access, host_name())

@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from devherd import spool
-from devherd.kubernetes.access import ApiAccess
+from devherd.config.api_access import ApiAccess
 from devherd.kubernetes.api import Api, ApiError, Json, past_conflicts
 from devherd.kubernetes.condition import CONDITION, no_condition
 
@@ -159,7 +159,8 @@ class NodeFeature:
     def _collection(self) -> str:
         namespace = self._access.namespace()
         if not namespace:
-            raise CannotLabelError("NodeFeature", "the pod's namespace is unknown: its token has no file `namespace`")
+            why = "the namespace is unknown: neither the token's file `namespace` nor the kubeconfig names it"
+            raise CannotLabelError("NodeFeature", why)
         return f"/apis/{GROUP}/namespaces/{namespace}/nodefeatures"
 
     def _get(self, query: str = "") -> Json | None:

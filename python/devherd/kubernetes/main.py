@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from devherd import signals
-from devherd.config.resolved import ConfigPart, ResolvedConfig
+from devherd.config.api_access import ApiAccess
+from devherd.config.resolved import ConfigPart, ResolvedConfig, awaited_config
 from devherd.history import History
 from devherd.instance.inventory_json import host_name
 from devherd.kubelet import pod_resources
-from devherd.kubernetes.access import ApiAccess, has_labels_to_remove
+from devherd.kubernetes.access import has_labels_to_remove
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import NodeCondition
 from devherd.kubernetes.config_label import ConfigLabel
@@ -36,7 +37,8 @@ _WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
     signals.remember()
-    return ApiServerClient(child, ApiAccess.of_this_pod()).run()
+    config = awaited_config(child.settings.resolved_config_file, child.beat)
+    return ApiServerClient(child, config.api_access()).run()
 
 
 class Part(Protocol):
@@ -57,11 +59,12 @@ class _Wanted:
     node_condition: bool
     nvidia_pause: bool
     labels: LabelsWanted
+    access: ApiAccess | None
 
 
 def _wanted(config: ResolvedConfig) -> _Wanted:
-    options = config.kubernetes
-    return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels_wanted(config))
+    options, labels = config.kubernetes, labels_wanted(config)
+    return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels, config.api_access())
 
 
 class ApiServerClient:

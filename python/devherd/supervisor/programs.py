@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from devherd import spool
+from devherd.config.api_access import SERVICE_ACCOUNT
 from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
-from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
+from devherd.kubernetes.access import needs_process
 from devherd.lean_imports import PROMETHEUS, lean_imports
 from devherd.process import HOLDERS
 from devherd.proto import spool_pb2
@@ -266,15 +267,24 @@ def _kubernetes_access(settings: Settings, name: str) -> Access:
     features = _features_directory(settings)
     kept_label = kept_label_file(dict(settings.given_options), os.environ) if settings.configurations else None
     lasting = {*filter(None, (settings.lasting_directory, kept_label.parent if kept_label else None))}
+    credentials = _credentials(settings)
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT, *configurations),
+        read=(settings.run_dir, *credentials, *configurations),
         write=(*own, *lasting, *features),
         made=(*own, *lasting),
         modes=bool(features),
-        follows=(settings.run_dir, *own, SERVICE_ACCOUNT, *configurations, *lasting, *features),
+        follows=(settings.run_dir, *own, *credentials, *configurations, *lasting, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
+
+
+def _credentials(settings: Settings) -> tuple[Path, ...]:
+    """The directories of the token and certificates for the API server."""
+    with contextlib.suppress(ResolvedFileError):
+        if access := read_resolved(settings.resolved_config_file).api_access():
+            return tuple(sorted({SERVICE_ACCOUNT, *access.directories()}))
+    return (SERVICE_ACCOUNT,)
 
 
 def _features_directory(settings: Settings) -> tuple[Path, ...]:
