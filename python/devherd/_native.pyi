@@ -1,6 +1,6 @@
 """The scan core, written in Rust. rust/src/lib.rs describes its data flow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Final, Literal, TypeVar, final
 
@@ -263,6 +263,7 @@ class Device:
         numa_source: str = ...,
         paths: Sequence[HostPath] = ...,
         facts: dict[str, Fact] = ...,
+        awaited: Set[str] = ...,
         distances: dict[str, int] = ...,
         functions: Sequence[PciFunction] = ...,
     ) -> Device: ...
@@ -294,6 +295,10 @@ class Device:
     def attributes(self) -> dict[str, str]: ...
     def attribute(self, name: str) -> str | None:
         """One of `attributes`; None if the device has no such fact."""
+
+    @property
+    def awaited(self) -> set[str]:
+        """Names of facts whose source has not answered yet; a name that is in neither cannot be known on this host."""
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -277,6 +277,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
             numa_source=device.numa_source,
             paths=list(map(_path_of, device.paths)),
             facts=_facts_of(device.attributes),
+            awaited=set(device.awaited),
             distances=dict(device.distances),
             functions=list(map(_function_of, device.functions)),
         ),

@@ -189,6 +189,9 @@ pub struct Device {
     pub paths: Vec<HostPath>,
     /// All other facts.
     pub attributes: Attributes,
+    /// Names of facts whose source has not answered yet. A fact that is neither here nor in `attributes` cannot be known
+    /// on this host.
+    pub awaited: BTreeSet<String>,
     /// Distance of the device's card to other cards of its vendor, by card: lower is closer, and a card that is not
     /// listed is farthest. The device's own card is listed if devices of one card are close to each other.
     pub distances: BTreeMap<String, u32>,

@@ -38,6 +38,7 @@ DEVICES = st.builds(
     numa_source=TEXT,
     paths=PATHS,
     facts=st.dictionaries(TEXT, FACTS, max_size=5),
+    awaited=st.sets(TEXT, max_size=3),
     distances=st.dictionaries(TEXT, NUMBER, max_size=3),
     functions=st.lists(st.builds(PciFunction, TEXT, TEXT | st.none(), TEXT | st.none()), max_size=3),
 )
@@ -55,6 +56,7 @@ def known(device: Device) -> devices_pb2.Device:
         numa_nodes=device.numa_nodes,
         numa_source=device.numa_source,
         distances=device.distances,
+        awaited=sorted(device.awaited),
     )
     for function in device.functions:
         message.functions.add(path=function.path, driver=function.driver, physical=function.physical)

@@ -159,6 +159,7 @@ def test_a_restarted_scanner_knows_what_an_earlier_one_knew():
             "sriov": Fact("boolean", "false", "/sys/sriov_totalvfs"),
             "driver_version": Fact("version", "5.1", ""),
         },
+        awaited={"afu_id", "bitstream_id"},
         distances={"0000:81:00.0": 0},
         functions=[
             PciFunction("/sys/devices/pci0000:80/0000:81:00.1", "dfl-pci", "/sys/devices/pci0000:80/0000:81:00.0")

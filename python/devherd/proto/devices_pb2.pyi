@@ -190,6 +190,7 @@ class Device(_message.Message):
     DISTANCES_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
     FUNCTIONS_FIELD_NUMBER: _builtins.int
+    AWAITED_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     card: _builtins.str
     """the unit of probing: a PCI address, a group"""
@@ -225,6 +226,10 @@ class Device(_message.Message):
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PciFunction]:
         """that it consists of or belongs to"""
 
+    @_builtins.property
+    def awaited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """facts whose source has not answered yet, in order; in neither: not to be known"""
+
     def __init__(
         self,
         *,
@@ -240,10 +245,11 @@ class Device(_message.Message):
         distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         shares: _abc.Iterable[_builtins.str] | None = ...,
         functions: _abc.Iterable[Global___PciFunction] | None = ...,
+        awaited: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "card", b"card", "distances", b"distances", "first_sight_resource_name", b"first_sight_resource_name", "functions", b"functions", "id", b"id", "numa_nodes", b"numa_nodes", "numa_source", b"numa_source", "paths", b"paths", "resource_name", b"resource_name", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "awaited", b"awaited", "card", b"card", "distances", b"distances", "first_sight_resource_name", b"first_sight_resource_name", "functions", b"functions", "id", b"id", "numa_nodes", b"numa_nodes", "numa_source", b"numa_source", "paths", b"paths", "resource_name", b"resource_name", "shares", b"shares", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

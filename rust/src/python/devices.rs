@@ -1,7 +1,7 @@
 //! A device and its parts: paths, attributes, findings, the platform.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,8 +244,7 @@ impl Device {
     #[new]
     #[pyo3(signature = (*, vendor, id, card = String::new(), resource_name = None, first_sight_resource_name = None,
         shares = Vec::new(), findings = Vec::new(), numa_nodes = Vec::new(), numa_source = String::new(), paths = Vec::new(),
-        facts = BTreeMap::new(), distances = BTreeMap::new(),
-        functions = Vec::new()))]
+        facts = BTreeMap::new(), awaited = BTreeSet::new(), distances = BTreeMap::new(), functions = Vec::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[expect(clippy::too_many_arguments, reason = "a record's constructor has as many arguments as it has fields")]
     fn new(
@@ -260,6 +259,7 @@ impl Device {
         numa_source: String,
         paths: Vec<Bound<'_, HostPath>>,
         facts: BTreeMap<String, Bound<'_, Fact>>,
+        awaited: BTreeSet<String>,
         distances: BTreeMap<String, u32>,
         functions: Vec<Bound<'_, PciFunction>>,
     ) -> Self {
@@ -275,6 +275,7 @@ impl Device {
             numa_source,
             paths: paths_of(&paths),
             attributes: attributes_of(facts),
+            awaited,
             distances,
             functions: functions.iter().map(|function| function.get().0.clone()).collect(),
             readings: Vec::new(),
@@ -344,6 +345,11 @@ impl Device {
     #[getter]
     fn attributes(&self) -> BTreeMap<&str, String> {
         self.0.attributes.iter().map(|(name, fact)| (name.as_str(), fact.value.to_string())).collect()
+    }
+
+    #[getter]
+    fn awaited(&self) -> &BTreeSet<String> {
+        &self.0.awaited
     }
 
     #[getter]

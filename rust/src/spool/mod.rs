@@ -115,6 +115,7 @@ impl From<&Device> for inventory::Device {
             distances: device.distances.clone(),
             shares: device.shares.clone(),
             functions: device.functions.iter().map(Into::into).collect(),
+            awaited: device.awaited.iter().cloned().collect(),
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Device {
     pub shares: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "12")]
     pub functions: ::prost::alloc::vec::Vec<PciFunction>,
+    #[prost(string, repeated, tag = "13")]
+    pub awaited: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PciFunction {
