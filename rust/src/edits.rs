@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::device::{Access, Device, HostPath};
 
 /// How a container gets a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// The kubelet's device plugin API: the answer has nodes, mounts, variables and annotations, and CDI names if the
     /// vendor's plugin also returns them.

@@ -1,10 +1,12 @@
 //! The settings that Python passes to the scan: the validated parts of the configuration, as JSON.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use crate::edits::Way;
 use crate::host::Host;
 use crate::nvml::NvmlSettings;
 use crate::vendors::table::{Options, ROWS, Surroundings};
@@ -20,6 +22,8 @@ pub struct Settings {
     pub probe_timeout: Duration,
     /// Where NVML's facts come from.
     pub nvml: NvmlSettings,
+    /// The ways in which containers get devices on this host.
+    pub ways: BTreeSet<Way>,
     /// Options of each vendor.
     pub vendors: Options,
 }
@@ -55,7 +59,7 @@ impl Settings {
     /// The settings that vendors get besides their options.
     #[must_use]
     pub fn surroundings(&self) -> Surroundings {
-        Surroundings { patience: self.probe_timeout, nvml: self.nvml.clone() }
+        Surroundings { patience: self.probe_timeout, nvml: self.nvml.clone(), ways: self.ways.clone() }
     }
 }
 
@@ -79,6 +83,7 @@ mod tests {
         let settings = made(&json!({}));
         assert!(settings.vendors.intel_fpga.enabled);
         assert_eq!(settings.probe_timeout, Duration::from_secs(2));
+        assert_eq!(settings.ways, BTreeSet::from([Way::DevicePlugin]));
     }
 
     #[test]
@@ -91,6 +96,7 @@ mod tests {
             (json!({"probe_timeout": 1e300}), "probe_timeout"),
             (json!({"vendors": {"intel_fpga": {"mode": "partial"}}}), "partial"),
             (json!({"vendor": {}}), "vendor"),
+            (json!({"ways": ["cri"]}), "cri"),
             (json!({"vendors": {"simulated": [resource]}}), "-1"),
         ] {
             let error = Settings::from_json(&testing::json(&change)).unwrap_err();
@@ -107,6 +113,15 @@ mod tests {
         let mut whole: serde_json::Value = serde_json::from_str(&testing::json(&json!({}))).unwrap();
         whole["vendors"]["rdma"].as_object_mut().unwrap().remove("mode");
         assert!(Settings::from_json(&whole.to_string()).unwrap_err().contains("missing field `mode`"));
+    }
+
+    #[test]
+    fn a_vendor_that_nvml_tells_of_starts_again_where_the_ways_change_and_no_other() {
+        let one = made(&json!({}));
+        let both = made(&json!({"ways": ["device-plugin", "cdi"]}));
+        assert_eq!(both.surroundings().ways, BTreeSet::from([Way::DevicePlugin, Way::Cdi]));
+        assert!(!one.agree_on(&both, "nvidia"));
+        assert!(one.agree_on(&both, "amd"));
     }
 
     #[test]

@@ -120,6 +120,16 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
     assert config.native_json() == written.native_json()
 
 
+def test_the_scan_core_is_told_the_ways_in_use(written):
+    """The device plugin's alone, unless something else says so."""
+    config = resolve(written)
+    both = replace(config, ways=("device-plugin", "cdi"))
+
+    assert json.loads(config.native_json())["ways"] == ["device-plugin"]
+    assert json.loads(both.native_json())["ways"] == ["device-plugin", "cdi"]
+    assert resolved.from_json(resolved.as_json(both)) == both
+
+
 def test_the_sections_in_force_have_the_defaults_of_the_models():
     """They are generated from them, by `make models`."""
     loaded = resolve(Config())

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
+DEVICE_PLUGIN_ALONE = ("device-plugin",)
+"""The ways in which containers get devices where the device plugin alone serves them."""
+
 _WAIT_SECONDS = 0.1
 """Time between two attempts to read a missing configuration."""
 
@@ -53,6 +56,8 @@ class ResolvedConfig(sections.Config):
     """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
     pools: list[str] = field(default_factory=list)
     """The resources that are offered even without devices: the pools of RDMA devices."""
+    ways: tuple[str, ...] = DEVICE_PLUGIN_ALONE
+    """The ways in which containers get devices: `device-plugin`, `cdi`."""
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""
@@ -72,7 +77,7 @@ class ResolvedConfig(sections.Config):
         """
         labels = self.node_labels.write != "none"
         answer = None if NVML in self.health.sources_off else nvml_answer
-        host = native_settings(self.host_root, answer, self.resources, labels=labels)
+        host = native_settings(self.host_root, answer, self.resources, labels=labels, ways=self.ways)
         return json.dumps(json.loads(self.native) | host)
 
     @property
@@ -247,7 +252,12 @@ NVML_FACTS = frozenset({"compute_capability", "cuda_version", "memory_bytes"})
 
 
 def native_settings(
-    host_root: Path, nvml_answer: Path | None = None, rules: Iterable[Any] = (), *, labels: bool = False
+    host_root: Path,
+    nvml_answer: Path | None = None,
+    rules: Iterable[Any] = (),
+    *,
+    labels: bool = False,
+    ways: Iterable[str] = DEVICE_PLUGIN_ALONE,
 ) -> dict[str, Any]:
     """Values for `Settings` in rust/src/settings.rs; `rules` are the configuration's `resources`.
 
@@ -255,7 +265,7 @@ def native_settings(
     """
     files = [str(file) for file in nvml_answers(host_root, nvml_answer)]
     nvml = {"answers": files, "needed": labels or _need_nvml(rules)}
-    return {"simulated_host": is_simulated(host_root), "nvml": nvml}
+    return {"simulated_host": is_simulated(host_root), "nvml": nvml, "ways": [*ways]}
 
 
 def nvml_answers(host_root: Path, nvml_answer: Path | None) -> list[Path]:

@@ -5,6 +5,7 @@
 //! preference, the `model` label, the CDI files). `tests/vendors/test_vendor_rows.py` compares the rows with the pages
 //! and files that are written by hand.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::rdma::{self, Rdma, RdmaOptions};
 use super::simulated::{self, Simulated, SimulatedDevice};
 use super::xilinx_fpga::{self, XilinxFpga, XilinxFpgaOptions};
 use crate::allocation::Kind;
+use crate::edits::Way;
 use crate::nvml::NvmlSettings;
 
 /// Data about a vendor that is independent of a host.
@@ -91,6 +93,8 @@ pub struct Surroundings {
     pub patience: Duration,
     /// Where NVML's facts come from.
     pub nvml: NvmlSettings,
+    /// The ways in which containers get devices on this host.
+    pub ways: BTreeSet<Way>,
 }
 
 /// The fields that most vendors have in common.
@@ -303,8 +307,6 @@ pub(super) fn made(change: &serde_json::Value) -> Options {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use serde_json::json;
 
     use super::*;
