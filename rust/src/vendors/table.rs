@@ -87,7 +87,7 @@ const DISPLAYS: &[u16] = &[0x0300, 0x0302, 0x0380];
 const ACCELERATORS: &[u16] = &[0x1200];
 
 /// The settings that vendors get besides their options.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
     /// The time that a scan waits for one answer.
     pub patience: Duration,
@@ -95,6 +95,14 @@ pub struct Surroundings {
     pub nvml: NvmlSettings,
     /// The ways in which containers get devices on this host.
     pub ways: BTreeSet<Way>,
+}
+
+#[cfg(test)]
+impl Default for Surroundings {
+    fn default() -> Self {
+        let (patience, nvml) = (Duration::default(), NvmlSettings::default());
+        Self { patience, nvml, ways: BTreeSet::from([Way::DevicePlugin]) }
+    }
 }
 
 /// The fields that most vendors have in common.
@@ -176,7 +184,7 @@ vendors! {
         cdi_file_a_device: Some("intel.cdi.k8s.io"),
         ..BLANK
     };
-    nvidia: NvidiaOptions => |options, given| options.enabled.then(|| Nvidia::new(options.clone(), given.nvml.clone(), given.patience)), Row {
+    nvidia: NvidiaOptions => |options, given| options.enabled.then(|| Nvidia::new(options.clone(), given)), Row {
         name: nvidia::VENDOR,
         title: "NVIDIA GPUs",
         found_in: "/proc/driver/nvidia/gpus",

@@ -12,6 +12,7 @@ use super::nodes::{self, Needed};
 use super::nvml_facts::{self, NvmlFacts};
 use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, distances, driver};
 use crate::device::{Device, Found, NotExamined, Problem, Refusal, Value};
+use crate::edits::Way;
 use crate::host::Host;
 use crate::nvml::facts::{Gpu as NvmlGpu, MigDevice};
 
@@ -37,6 +38,7 @@ struct Part {
 pub(super) struct Advertiser<'a> {
     host: &'a Host,
     options: &'a NvidiaOptions,
+    ways: &'a BTreeSet<Way>,
     installation: &'a Installation,
     nvml_facts: &'a NvmlFacts,
     is_nvml_needed: bool,
@@ -53,13 +55,14 @@ impl<'a> Advertiser<'a> {
     pub(super) fn new(
         host: &'a Host,
         options: &'a NvidiaOptions,
+        ways: &'a BTreeSet<Way>,
         installation: &'a Installation,
         nvml_facts: &'a NvmlFacts,
         is_nvml_needed: bool,
         cards: &'a [Card],
     ) -> Self {
         let (common, kinds, found) = (Common::read(host, cards, nvml_facts), BTreeSet::new(), Found::default());
-        Self { host, options, installation, nvml_facts, is_nvml_needed, cards, common, kinds, found }
+        Self { host, options, ways, installation, nvml_facts, is_nvml_needed, cards, common, kinds, found }
     }
 
     /// Adds the devices of a GPU that is for users, and its problems.
@@ -76,9 +79,8 @@ impl<'a> Advertiser<'a> {
             self.wait_for(gpu, "the driver does not report the minor number of the GPU's device node");
             return;
         };
-        let gives_parts = self.options.mig_strategy != MigStrategy::None;
         // If a GPU has no MIG devices, only NVML knows whether it is in MIG mode, and so useless, or a whole GPU.
-        let may_be_empty = gives_parts && gpu.instances.is_some() && !parent.is_partitioned();
+        let may_be_empty = self.gives_parts() && gpu.instances.is_some() && !parent.is_partitioned();
         if self.nvml_facts.is_awaited(card.address()) && (self.is_nvml_needed || may_be_empty) {
             self.keep(gpu);
             return;
@@ -89,11 +91,24 @@ impl<'a> Advertiser<'a> {
         }
     }
 
+    /// Whether MIG devices are expected of a GPU in MIG mode: from the device plugin by its strategy, otherwise always.
+    fn gives_parts(&self) -> bool {
+        self.options.mig_strategy != MigStrategy::None || self.ways.contains(&Way::Cdi)
+    }
+
+    /// Whether the device plugin is to offer a GPU in MIG mode whole.
+    fn gives_partitioned(&self) -> bool {
+        self.options.mig_strategy == MigStrategy::None && self.ways.contains(&Way::DevicePlugin)
+    }
+
     /// Returns all devices and problems.
     ///
-    /// Strategy `single` promises devices of one kind. All are advertised; a second kind is a problem.
+    /// Strategy `single` promises devices of one kind. All are advertised; a second kind is a problem of the device
+    /// plugin.
     pub(super) fn finish(mut self) -> Found {
-        if self.options.mig_strategy == MigStrategy::Single && self.kinds.len() > 1 {
+        let is_one_kind_promised =
+            self.options.mig_strategy == MigStrategy::Single && self.ways.contains(&Way::DevicePlugin);
+        if is_one_kind_promised && self.kinds.len() > 1 {
             let kinds: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
             let error = format!(
                 "devices of different kinds are all {NAMESPACE}/gpu: {}; configure them alike, or set `mig_strategy: mixed`",
@@ -106,7 +121,7 @@ impl<'a> Advertiser<'a> {
     }
 
     fn add_whole(&mut self, parent: &Parent, minor: u32) {
-        let is_offered = self.options.mig_strategy == MigStrategy::None || !parent.is_partitioned();
+        let is_offered = self.gives_partitioned() || !parent.is_partitioned();
         let Some(uuid) = parent.uuid else {
             if is_offered && self.installation.lacks_nodes {
                 self.keep(parent.gpu); // the step that makes the node also initialises the GPU
@@ -126,9 +141,7 @@ impl<'a> Advertiser<'a> {
         describe_mode(self.host, &mut device, parent, minor);
         note_names(self.host, &mut device, parent, &parent.index.to_string());
         self.installation.require(self.host, &mut device, &[nodes::of_gpu(minor)]);
-        if self.options.asks_for_cdi() {
-            self.installation.add_graphics(self.host, &mut device);
-        }
+        self.installation.add_graphics(self.host, &mut device);
         self.found.devices.push(device.into());
     }
 
@@ -146,8 +159,8 @@ impl<'a> Advertiser<'a> {
                 nameless.push(instance);
             }
         }
-        if self.options.mig_strategy == MigStrategy::None {
-            return; // with this strategy no MIG device is expected
+        if !self.gives_parts() {
+            return;
         }
         if instances.is_empty() {
             let error = "the GPU is in MIG mode and has no MIG devices: create some (nvidia-smi mig -cgi … -C), or turn \
@@ -185,7 +198,7 @@ impl<'a> Advertiser<'a> {
         }
         self.installation.require(self.host, &mut device, &part.nodes);
         // Among MIG devices, only devices with graphics use the GPU's DRM nodes.
-        if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
+        if mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
             self.installation.add_graphics(self.host, &mut device);
         }
         self.found.devices.push(device.into());

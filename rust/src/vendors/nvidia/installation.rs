@@ -4,6 +4,7 @@
 //! Libraries and files are searched only if devices are given by CDI, because the search takes longer than reading all
 //! GPUs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::driver_files::{self, DriverFiles};
@@ -11,6 +12,7 @@ use super::libraries::{DriverRoot, Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
 use super::{NvidiaOptions, VENDOR, driver};
 use crate::device::{Device, HostPath, Platform, Problem};
+use crate::edits::Way;
 use crate::health::sources::scan;
 use crate::host::directory::{self, Directory};
 use crate::host::{Host, resolve};
@@ -48,6 +50,10 @@ pub(super) struct Installation {
     pub(super) platform: Platform,
     pub(super) problems: Vec<Problem>,
     dev_root: DevRoot,
+    /// Whether containers get devices by CDI: the device plugin by its strategies, or another front end.
+    pub(super) is_for_cdi: bool,
+    /// Whether the device plugin is one of the ways.
+    is_for_plugin: bool,
     /// Whether all GPUs lack their nodes.
     pub(super) lacks_nodes: bool,
     /// Whether the container runtime makes these missing nodes, so that devices are usable without them.
@@ -58,7 +64,7 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    pub(super) fn read(host: &Host, options: &NvidiaOptions, libraries: &Libraries) -> Self {
+    pub(super) fn read(host: &Host, options: &NvidiaOptions, ways: &BTreeSet<Way>, libraries: &Libraries) -> Self {
         let dev_root = DevRoot::of(host, options);
         let channels: Vec<HostPath> =
             options.imex_channel_ids.iter().map(|&number| channel(host, &dev_root, number)).collect();
@@ -71,12 +77,14 @@ impl Installation {
             platform,
             problems: missing.into_iter().map(missing_channel).collect(),
             dev_root,
+            is_for_cdi: options.asks_for_cdi() || ways.contains(&Way::Cdi),
+            is_for_plugin: ways.contains(&Way::DevicePlugin),
             lacks_nodes: false,
             runtime_makes_nodes: false,
             channels,
             imex_required: options.imex_required,
         };
-        if options.asks_for_cdi() {
+        if read.is_for_cdi {
             read.add_files(host, options, libraries);
         }
         for class in Class::wanted(options) {
@@ -90,7 +98,7 @@ impl Installation {
     /// expects.
     pub(super) fn without_nodes(&mut self, host: &Host, options: &NvidiaOptions, minors: &[u32]) -> Option<Problem> {
         self.lacks_nodes = nodes::none_is_made(host, &self.dev_root, minors);
-        self.runtime_makes_nodes = self.lacks_nodes && options.leaves_nodes_to_the_runtime();
+        self.runtime_makes_nodes = self.lacks_nodes && self.is_for_plugin && options.leaves_nodes_to_the_runtime();
         let directory = host.own_path(self.dev_root.directory(host));
         self.lacks_nodes.then(|| Problem::new(VENDOR, directory, nodes::NONE_MADE))
     }
@@ -110,9 +118,12 @@ impl Installation {
         device.paths.extend(channels.map(|channel| channel.clone().required(true)));
     }
 
-    /// Adds the GPU's existing nodes below /dev/dri. sysfs also lists nodes that /dev lacks, for example in a node of
-    /// kind.
+    /// Adds the GPU's existing nodes below /dev/dri, which containers get by CDI alone. sysfs also lists nodes that /dev
+    /// lacks, for example in a node of kind.
     pub(super) fn add_graphics(&self, host: &Host, device: &mut Device) {
+        if !self.is_for_cdi {
+            return;
+        }
         let names = nodes::graphics(host, &device.card).into_iter();
         let places = names.map(|name| self.dev_root.place(&nodes::below_dev("dri", &name)));
         let found = places.map(|path| HostPath::node(path, None).in_role(GRAPHICS).required(false));
@@ -178,7 +189,7 @@ impl Installation {
     fn add_class(&mut self, class: &Class, host: &Host, options: &NvidiaOptions) {
         let nodes = class.nodes(host, &self.dev_root);
         if nodes.is_empty() {
-            if options.asks_for_cdi() {
+            if self.is_for_cdi {
                 let path = host.own_path(self.dev_root.directory(host)).join(class.directory);
                 let error = format!("containers get no {}: {}", class.name, class.cure);
                 self.problems.push(Problem::new(VENDOR, path, error));

@@ -43,19 +43,19 @@ mod vgpu;
 mod wsl;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::table::Surroundings;
 use super::{Vendor, gpus};
 use crate::device::{Device, Found, Platform, Problem};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
-use crate::nvml::NvmlSettings;
 use crate::order::natural;
 use advertise::Advertiser;
 use card::Card;
@@ -78,6 +78,7 @@ const MACHINE: &str = "class/dmi/id/product_name";
 #[derive(Debug)]
 pub struct Nvidia {
     options: NvidiaOptions,
+    ways: BTreeSet<Way>,
     nvml: NvmlQuery,
     seen: Mutex<KnownGpus>,
     libraries: Libraries,
@@ -86,12 +87,13 @@ pub struct Nvidia {
 }
 
 impl Nvidia {
-    /// A scan with these options. NVML counts as slow if it does not answer within `patience`.
+    /// A scan with these options. NVML counts as slow if it does not answer within the patience.
     #[must_use]
-    pub fn new(options: NvidiaOptions, nvml: NvmlSettings, patience: Duration) -> Self {
+    pub fn new(options: NvidiaOptions, given: &Surroundings) -> Self {
         Self {
             options,
-            nvml: NvmlQuery::new(nvml, patience),
+            ways: given.ways.clone(),
+            nvml: NvmlQuery::new(given.nvml.clone(), given.patience),
             seen: Mutex::default(),
             libraries: Libraries::default(),
             host_drivers: Arc::default(),
@@ -118,13 +120,13 @@ impl Nvidia {
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut KnownGpus, found: &mut Found) {
         let nvml_facts = self.nvml_facts(host, cards, found);
         found.notices.extend(cards.iter().filter_map(|card| self.note_of_vgpus(host, card)));
-        let mut installation = Installation::read(host, &self.options, &self.libraries);
+        let mut installation = Installation::read(host, &self.options, &self.ways, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
             wsl::add_driver_store(host, &mut installation.platform);
             found.devices.push(wsl::device(host, &self.options, &installation, &nvml_facts).into());
         } else if tegra::is_here(host, &self.options, models) {
-            if self.options.asks_for_cdi() {
+            if installation.is_for_cdi {
                 found.problems.extend(tegra::add_listed(host, &mut installation.platform));
             }
             found.problems.extend(tegra::without_parts(host, &self.options, cards));
@@ -132,8 +134,15 @@ impl Nvidia {
         } else {
             let minors: Vec<u32> = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.minor).collect();
             found.problems.extend(installation.without_nodes(host, &self.options, &minors));
-            let mut advertiser =
-                Advertiser::new(host, &self.options, &installation, &nvml_facts, self.nvml.is_needed(), cards);
+            let mut advertiser = Advertiser::new(
+                host,
+                &self.options,
+                &self.ways,
+                &installation,
+                &nvml_facts,
+                self.nvml.is_needed(),
+                cards,
+            );
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));
             // NVML numbers the GPUs in PCI order, without the GPUs that the driver excludes.
             for (rank, card) in (0..).zip(usable) {
