@@ -94,9 +94,12 @@ const fn version(name: &'static str, about: &'static str) -> Declared {
 
 /// All facts, sorted by name.
 pub const DECLARED: &[Declared] = &[
+    text("addressing_mode", "how an NVIDIA GPU reaches the host's memory: `HMM`, `ATS` or `None`: NVML"),
     text("afu_id", "UUID of the accelerator in an FPGA's port: `afu_id`"),
+    text("architecture", "generation of an NVIDIA GPU: `Hopper`: NVML"),
     text("bitstream_id", "number of an FPGA's static region: `bitstream_id` of the FME"),
     text("board_id", "an RDMA card's board: `board_id`"),
+    text("brand", "product line of an NVIDIA GPU: `Nvidia`, `GeForce`: NVML"),
     text("card", "name of the DRM card: `card0`"),
     number("card_minor", "minor number of the DRM card's node"),
     version("compute_capability", "NVIDIA's compute capability: NVML"),
@@ -142,7 +145,10 @@ pub const DECLARED: &[Declared] = &[
     number("mig_devices", "MIG devices of a GPU"),
     text("mig_index", "index of a MIG device on its GPU, `0:1`: NVML"),
     text("mig_mode", "`enabled` or `disabled`: NVML, procfs"),
+    number("mig_placement_size", "memory slices of a MIG device's GPU instance: NVML"),
+    number("mig_placement_start", "first memory slice of a MIG device's GPU instance: NVML"),
     text("mig_profile", "profile of a MIG device: `1g.10gb`"),
+    number("mig_profile_id", "the GPU's id of that profile, as `nvidia-smi mig -lgip` lists it: NVML"),
     number("minor", "minor number of an NVIDIA GPU's node"),
     text("mode", "`compute` or `graphics`, from the PCI class"),
     text("model", "name of a GPU: NVML, procfs; of an Intel GPU by its PCI device id"),

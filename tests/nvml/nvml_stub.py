@@ -48,7 +48,7 @@ class Stub:
         """One more GPU: an A100 unless said otherwise."""
         told = {
             "uuid": uuid(number), "pci": f"0000{address(number)}", "minor": number, "name": "NVIDIA A100-SXM4-40GB",
-            "memory": A100, "major": 8, "minor_capability": 0,
+            "memory": A100, "major": 8, "minor_capability": 0, "brand": 14, "architecture": 7, "addressing": 0,
         }  # fmt: skip
         return self.say("gpu", **told | values)
 
@@ -62,7 +62,7 @@ class Stub:
         told = {
             "gpu": gpu, "slot": slot, "uuid": mig_uuid(gpu, slot), "name": f"NVIDIA A100-SXM4-40GB MIG {profile}",
             "gi": 7 + slot, "ci": 0, "gpu_slices": slices, "compute_slices": compute, "memory": memory,
-            "profile": number,
+            "profile": number, "start": slot % 7, "size": 4 if slices > 1 else 1,
         }  # fmt: skip
         return self.say("mig", **told | values)
 

@@ -28,6 +28,7 @@ OF_STUB = {
         ),
     ),
     "memory_t": ("nvmlMemory_t", "total=total free=free used=used"),
+    "addressing_t": ("nvmlDeviceAddressingMode_v1_t", "version=version value=value"),
     "attributes_t": (
         "nvmlDeviceAttributes_t",
         (
@@ -36,7 +37,10 @@ OF_STUB = {
             "compute_slices=computeInstanceSliceCount mebibytes=memorySizeMB"
         ),
     ),
-    "instance_t": ("nvmlGpuInstanceInfo_t", "device=device id=id profile_id=profileId start=placement"),
+    "instance_t": (
+        "nvmlGpuInstanceInfo_t",
+        "device=device id=id profile_id=profileId start=placement size=placement.size",
+    ),
     "profile_t": ("nvmlGpuInstanceProfileInfo_t", "id=id mebibytes=memorySizeMB"),
     "event_t": (
         "nvmlEventData_t",

@@ -48,6 +48,7 @@ def gpu(number, **values):
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
         "model": "NVIDIA A100-SXM4-40GB", "serial": None, "memory_bytes": A100, "compute_capability": [8, 0],
+        "brand": "Nvidia", "architecture": "Ampere", "addressing_mode": "None",
         "mig_mode": None, "mig_devices": [], "nvlinks": {}, "switch_links": 0, "switch_ports": {},
         "fabric_clique": None,
     } | values  # fmt: skip
@@ -95,6 +96,7 @@ def test_mig_devices_have_their_exact_profile_and_uuid(stub):
     assert (first["mig_mode"], second) == (True, gpu(1, mig_mode=False))
     suffixes = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"], 8: ["+gfx"]}
     slices = {3: (3, 3), 4: (3, 1), 8: (3, 3)}
+    own_ids = {0: 19, 2: 12, 3: 17, 4: 17, 5: 6, 6: 4, 7: 9, 8: 2}
     assert first["mig_devices"] == [
         {
             "index": slot, "uuid": mig_uuid(0, slot), "gpu_instance": 7 + slot, "compute_instance": 0,
@@ -102,6 +104,7 @@ def test_mig_devices_have_their_exact_profile_and_uuid(stub):
             "memory_mebibytes": 19968 if slot in slices else 4864, "profile_suffixes": suffixes[slot],
             "profile_sizes": profile.partition("gb")[0] + "gb", "multiprocessors": 0,
             "engines": dict.fromkeys(("copy", "decoder", "encoder", "jpeg", "ofa"), 0),
+            "profile_id": own_ids[slot], "placement_start": slot % 7, "placement_size": 4 if slot in slices else 1,
         }
         for slot, profile in profiles.items()
     ]  # fmt: skip
@@ -112,7 +115,10 @@ def test_without_the_right_to_see_gpu_instances_the_name_tells_the_profile(stub,
     """NVML may refuse its instances to who has no MIG monitor capability; the names of the devices tell as much."""
     stub.gpu(0, mig=1).mig(0, 0, "1g.5gb+me").say("fail", function, 4).write()
     told = facts(stub)
-    assert (told["gpus"][0]["mig_devices"][0]["profile_suffixes"], told["problems"]) == (["+me"], [])
+    [part] = told["gpus"][0]["mig_devices"]
+    assert (part["profile_suffixes"], told["problems"]) == (["+me"], [])
+    unknown = ("profile_id", "placement_start", "placement_size")
+    assert [part[fact] for fact in unknown] == [None, None, None]
 
 
 def test_the_memory_of_a_gpu_that_may_not_be_asked_for_is_unknown_and_no_problem(stub):
@@ -232,12 +238,29 @@ def test_an_old_driver_tells_what_it_can(libraries, stub):
     old = Stub(libraries("OLD_DRIVER"), stub.file, driver="418.87.00")
     old.gpu(0).gpu(1).links(0, 0, 2, pci=address(1)).links(0, 2, 1, pci="0000:c0:00.0")
     old.links(0, 3, 3, pci="0004:04:00.0", vendor="1014").write()
+    lacking = {"architecture": None, "addressing_mode": None}
     assert facts(old) == {
         "driver_version": "418.87.00",
         "cuda_version": "13.1",
-        "gpus": [gpu(0, nvlinks={address(1): 2}, switch_links=1), gpu(1)],
+        "gpus": [gpu(0, nvlinks={address(1): 2}, switch_links=1, **lacking), gpu(1, **lacking)],
         "problems": [],
     }
+
+
+def test_brand_architecture_and_addressing_mode_have_the_words_of_nvidias_drivers(stub):
+    """A number that is newer than the words, and what a GPU or driver does not support, is unknown and no problem."""
+    stub.gpu(0, brand=15, architecture=8, addressing=1).gpu(1, brand=0, architecture=0xFFFFFFFF, addressing=2)
+    stub.gpu(2, brand=99, architecture=14, addressing=9).gpu(3)
+    for function, code in (("Brand", 3), ("Architecture", 13), ("AddressingMode", 25)):
+        stub.say("fail", f"nvmlDeviceGet{function}", code, gpu=3)
+    told = facts(stub.write())
+    assert [(one["brand"], one["architecture"], one["addressing_mode"]) for one in told["gpus"]] == [
+        ("GeForceRTX", "Ada Lovelace", "HMM"),
+        ("Unknown", "Unknown", "ATS"),
+        (None, None, None),
+        (None, None, None),
+    ]
+    assert told["problems"] == []
 
 
 def test_a_library_of_another_version_than_the_driver_is_named(stub, tmp_path):

@@ -247,7 +247,9 @@ def is_simulated(host_root: Path) -> bool:
     return (host_root / MARK).exists()
 
 
-NVML_FACTS = frozenset({"compute_capability", "cuda_version", "memory_bytes"})
+NVML_FACTS = frozenset(
+    {"addressing_mode", "architecture", "brand", "compute_capability", "cuda_version", "memory_bytes"}
+)
 """Facts of whole GPUs that only NVML reports, not the driver's files."""
 
 

@@ -45,13 +45,15 @@ class NvidiaGpus:
         minor, model = self._minor(address), self._model(address)
         mig = (self.root / nvidia_mig.instance_path(minor, 0)).parent
         used = [int(path.name.removeprefix("gi")) for path in mig.glob("gi*")]
-        (device,) = nvidia_mig.mig_devices(address, model, [profile], used)
         facts = self._facts()
-        for gpu in facts.get("gpus", []):
-            if gpu["pci_address"] == address:
-                free = {*range(len(gpu["mig_devices"]) + 1)} - {known["index"] for known in gpu["mig_devices"]}
-                gpu["mig_devices"].append(device.facts(min(free)))
-                gpu["mig_mode"] = True
+        known = [gpu for gpu in facts.get("gpus", []) if gpu["pci_address"] == address]
+        placed = [(one["placement_start"], one["placement_size"]) for gpu in known for one in gpu["mig_devices"]]
+        used_eighths = [eighth for start, size in placed for eighth in range(start, start + size)]
+        (device,) = nvidia_mig.mig_devices(address, model, [profile], used, used_eighths)
+        for gpu in known:
+            free = {*range(len(gpu["mig_devices"]) + 1)} - {one["index"] for one in gpu["mig_devices"]}
+            gpu["mig_devices"].append(device.facts(min(free)))
+            gpu["mig_mode"] = True
         self._write_facts(facts)
         for entry in nvidia_mig.instance_entries(minor, device):
             put(entry, self.root)

@@ -1,7 +1,7 @@
 """Models of NVIDIA GPUs, and their MIG devices: capability files and nodes of the driver, and the facts of NVML."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,14 +22,34 @@ class GpuModel:
     pci_class: int
     memory_bytes: int
     compute_capability: tuple[int, int]
+    brand: str
+    architecture: str
+    addressing_mode: str | None
+    """As `nvidia-smi -q` shows it for such a GPU of a host without HMM; None where the GPU has no such modes."""
     knows_mig: bool
 
 
 MODELS: dict[ModelName, GpuModel] = {
-    "h100": GpuModel("NVIDIA H100 80GB HBM3", 0x2330, _COMPUTE, 85_520_809_984, (9, 0), knows_mig=True),
-    "a100": GpuModel("NVIDIA A100-SXM4-40GB", 0x20B0, _COMPUTE, 42_505_273_344, (8, 0), knows_mig=True),
-    "v100": GpuModel("Tesla V100-SXM2-32GB", 0x1DB5, _COMPUTE, 34_089_730_048, (7, 0), knows_mig=False),
-    "rtx-4090": GpuModel("NVIDIA GeForce RTX 4090", 0x2684, _GRAPHICS, 25_757_220_864, (8, 9), knows_mig=False),
+    "h100": GpuModel(
+        "NVIDIA H100 80GB HBM3", 0x2330, _COMPUTE, 85_520_809_984, (9, 0), "Nvidia", "Hopper", "None", knows_mig=True
+    ),
+    "a100": GpuModel(
+        "NVIDIA A100-SXM4-40GB", 0x20B0, _COMPUTE, 42_505_273_344, (8, 0), "Nvidia", "Ampere", "None", knows_mig=True
+    ),
+    "v100": GpuModel(
+        "Tesla V100-SXM2-32GB", 0x1DB5, _COMPUTE, 34_089_730_048, (7, 0), "Tesla", "Volta", None, knows_mig=False
+    ),
+    "rtx-4090": GpuModel(
+        "NVIDIA GeForce RTX 4090",
+        0x2684,
+        _GRAPHICS,
+        25_757_220_864,
+        (8, 9),
+        "GeForce",
+        "Ada Lovelace",
+        "None",
+        knows_mig=False,
+    ),
 }
 
 
@@ -39,6 +59,11 @@ _MULTIPROCESSORS = 16
 _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
 # Possible ids of GPU instances, by their memory in eighths.
 _IDS = {8: range(1), 4: range(1, 3), 2: range(3, 7), 1: range(7, 15)}
+_SLICES = 7
+_PROFILE_IDS = {
+    (1, 1, ""): 19, (1, 1, "+me"): 20, (1, 2, ""): 15, (2, 2, ""): 14, (3, 4, ""): 9, (4, 4, ""): 5, (7, 8, ""): 0,
+}  # fmt: skip
+"""By slices, memory in eighths and suffix, of A100 and H100: NVIDIA's MIG user guide, "GPU instance profiles"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,9 @@ class MigDevice:
     compute_instance: int
     slices: int
     memory_mebibytes: int
+    placement: range
+    """The eighths of the GPU's memory that it has."""
+    profile_id: int | None = None
     profile_suffixes: tuple[str, ...] = ()
 
     def facts(self, index: int) -> dict[str, Any]:
@@ -65,33 +93,53 @@ class MigDevice:
             "multiprocessors": _MULTIPROCESSORS * self.slices,
             "engines": {"copy": self.slices, "decoder": self.slices, "encoder": 0, "jpeg": self.slices, "ofa": 0},
             "profile_suffixes": list(self.profile_suffixes),
+            "profile_id": self.profile_id,
+            "placement_start": self.placement.start,
+            "placement_size": len(self.placement),
         }
 
 
 def mig_devices(
-    address: str, model: GpuModel, profiles: Iterable[str], used: Sequence[int] = ()
+    address: str,
+    model: GpuModel,
+    profiles: Iterable[str],
+    used: Sequence[int] = (),
+    used_eighths: Iterable[int] = (),
 ) -> Iterator[MigDevice]:
-    """Yields MIG devices of these profiles (`1g.10gb`) on a GPU that has GPU instances with the ids `used`.
+    """Yields MIG devices of these profiles (`1g.10gb`) on a GPU.
+
+    The GPU has GPU instances with the ids `used`, which have the `used_eighths` of its memory.
 
     Raises UsageError when there is no room for a profile.
     """
-    taken = set(used)
+    taken, taken_eighths = set(used), set(used_eighths)
     for profile in profiles:
         slices, _, rest = profile.partition("g.")
         gigabytes, _, suffix = rest.partition("gb")
         eighths = max(1, round(int(gigabytes) * 8 / -(-model.memory_bytes // _GIBIBYTE)))
         gpu_instance = next((number for number in _IDS.get(eighths, ()) if number not in taken), None)
-        if gpu_instance is None or not model.knows_mig:
+        placement = _placement(int(slices), eighths, taken_eighths)
+        if gpu_instance is None or placement is None or not model.knows_mig:
             raise UsageError(f"no MIG device {profile} on {address}", f"the {model.name} has none left", "leave it out")
         taken.add(gpu_instance)
+        taken_eighths.update(placement)
         yield MigDevice(
             uuid=f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{address}/{gpu_instance}/0')}",
             gpu_instance=gpu_instance,
             compute_instance=0,
             slices=int(slices),
             memory_mebibytes=model.memory_bytes * eighths // 8 // _MEBIBYTE,
+            placement=placement,
+            profile_id=_PROFILE_IDS.get((int(slices), eighths, suffix)),
             profile_suffixes=(suffix,) if suffix else (),
         )
+
+
+def _placement(slices: int, eighths: int, taken: Collection[int]) -> range | None:
+    """The last free place of a GPU instance: at a multiple of its size, with its slices among the GPU's seven."""
+    starts = (start for start in range(_SLICES - slices, -1, -1) if start % eighths == 0)
+    places = (range(start, start + eighths) for start in starts)
+    return next((place for place in places if not set(taken) & {*place}), None)
 
 
 def capability_entries(minor: int, devices: Iterable[MigDevice]) -> list[Entry]:

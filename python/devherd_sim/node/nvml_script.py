@@ -19,6 +19,10 @@ LIBRARY = "-"
 _STATEMENTS = ".devherd-nvml"
 _REMOTE_LINK = 146
 """`NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID`."""
+_BRANDS = {"Tesla": 2, "GeForce": 5, "Nvidia": 14}
+_ARCHITECTURES = {"Volta": 5, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9}
+_ADDRESSING_MODES = {"None": 0, "HMM": 1, "ATS": 2}
+"""The numbers of nvml.h."""
 _OF_A_GPU = (
     "field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "persistence", "mode", "absent",
     "lost", "fail", "hang",
@@ -82,8 +86,12 @@ def _gpu(information: dict[str, str], address: str) -> str:
         "memory": model.memory_bytes,
         "major": model.compute_capability[0],
         "minor_capability": model.compute_capability[1],
+        "brand": _BRANDS[model.brand],
+        "architecture": _ARCHITECTURES[model.architecture],
         "mig": 0,
     }
+    if model.addressing_mode is not None:
+        facts["addressing"] = _ADDRESSING_MODES[model.addressing_mode]
     return " ".join(["gpu", *(f"{name}={value}" for name, value in facts.items())])
 
 

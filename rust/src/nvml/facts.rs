@@ -37,6 +37,12 @@ pub struct Gpu {
     pub minor: Option<u32>,
     /// Marketing name.
     pub model: Option<String>,
+    /// Product line, as NVIDIA's drivers for Kubernetes write it: `Nvidia`, `GeForce`.
+    pub brand: Option<String>,
+    /// Generation, as they write it: `Hopper`.
+    pub architecture: Option<String>,
+    /// How it reaches the host's memory: `HMM`, `ATS`, `None`; absent if the platform has no such modes.
+    pub addressing_mode: Option<String>,
     /// Serial number of its board, which is printed on it: GPUs of one board have the same.
     pub serial: Option<String>,
     /// Memory in bytes.
@@ -83,6 +89,13 @@ pub struct MigDevice {
     pub profile_sizes: Option<String>,
     /// Suffixes of the profile's name: `me`, `me.all`, `gfx`, each with its sign, as in `+me`.
     pub profile_suffixes: Vec<String>,
+    /// The GPU's own id of the GPU instance's profile, as `nvidia-smi mig -lgip` lists it: 19; absent if it may not be
+    /// asked for, as the placement.
+    pub profile_id: Option<u32>,
+    /// First memory slice of the GPU instance.
+    pub placement_start: Option<u32>,
+    /// Its memory slices.
+    pub placement_size: Option<u32>,
 }
 
 /// The request file. Process `source:nvml` answers it once, and again after each change.

@@ -1,8 +1,7 @@
 //! One pass over everything that NVML reports, from finding the library to the facts. For a process that may hang or
 //! crash.
 //!
-//! A GPU that does not answer does not affect the others. The name of a MIG profile is slices and memory (`1g.5gb`,
-//! `1c.3g.20gb`) and suffixes: `+me`, `+me.all`, `+gfx`, `-me`.
+//! A GPU that does not answer does not affect the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_uint};
@@ -12,17 +11,14 @@ use std::path::Path;
 use super::facts::{Facts, Gpu, MigDevice};
 use super::gpu_health;
 use super::interface::{
-    NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME, NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX,
-    NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
-    NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME, NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX,
-    NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME, NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
-    NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX, NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX, NVML_GPU_INSTANCE_PROFILE_COUNT,
-    NVML_NVLINK_DEVICE_TYPE_GPU as LINK_TO_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH as LINK_TO_SWITCH,
-    nvmlDevice_t as Handle, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
+    NVML_GPU_INSTANCE_PROFILE_COUNT, NVML_NVLINK_DEVICE_TYPE_GPU as LINK_TO_GPU,
+    NVML_NVLINK_DEVICE_TYPE_SWITCH as LINK_TO_SWITCH, nvmlDevice_t as Handle,
+    nvmlDeviceAddressingMode_v1_t as AddressingMode, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
     nvmlGpuInstanceInfo_t as GpuInstanceInfo, nvmlGpuInstanceProfileInfo_t as GpuInstanceProfileInfo,
-    nvmlMemory_t as Memory, nvmlPciInfo_t as PciInfo,
+    nvmlMemory_t as Memory, nvmlPciInfo_t as PciInfo, version,
 };
 use super::library::{self, Answer, Failure, Library, code, cuda_version};
+use super::words::{addressing_mode, architecture, brand, sizes_in, suffixes_in, suffixes_of_profile};
 
 /// Why there are no facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,6 +162,11 @@ impl Query<'_> {
             uuid: self.known(&subject, library.text_of(&["nvmlDeviceGetUUID"], gpu)),
             minor: self.known(&subject, library.value_of(&["nvmlDeviceGetMinorNumber"], gpu)),
             model: self.known(&subject, library.text_of(&["nvmlDeviceGetName"], gpu)),
+            brand: self.known(&subject, library.value_of(&["nvmlDeviceGetBrand"], gpu)).and_then(brand),
+            architecture: self
+                .known(&subject, library.value_of(&["nvmlDeviceGetArchitecture"], gpu))
+                .and_then(architecture),
+            addressing_mode: self.addressing_mode(&subject, gpu),
             serial: self.known(&subject, library.text_of(&["nvmlDeviceGetSerial"], gpu)),
             memory_bytes: memory.map(|memory| memory.total),
             compute_capability: capability
@@ -180,6 +181,12 @@ impl Query<'_> {
         }
         self.count_links(&subject, gpu, addresses, &mut facts);
         facts
+    }
+
+    fn addressing_mode(&mut self, subject: &str, gpu: Handle) -> Option<String> {
+        let asked = AddressingMode { version: version::<AddressingMode>(1), value: 0 };
+        let mode = self.library.filled_of(&["nvmlDeviceGetAddressingMode"], gpu, asked);
+        addressing_mode(self.known(subject, mode)?.value)
     }
 
     /// The current mode; a pending one takes effect at the next reset.
@@ -214,8 +221,10 @@ impl Query<'_> {
         let attributes: Option<Attributes> =
             self.needed(subject, library.value_of(&["nvmlDeviceGetAttributes_v2"], device));
         let name = library.text_of(&["nvmlDeviceGetName"], device).ok();
-        let profile_suffixes = profiles
-            .number_of(library, gpu_instance)
+        let info = profiles.info_of(library, gpu_instance);
+        let known = info.as_ref().ok().copied();
+        let profile_suffixes = info
+            .and_then(|info| profiles.number_of(&info))
             .map(suffixes_of_profile)
             .or_else(|failure| name.as_deref().and_then(suffixes_in).ok_or(failure));
         Some(MigDevice {
@@ -230,6 +239,9 @@ impl Query<'_> {
             engines: attributes.as_ref().map(engines).unwrap_or_default(),
             profile_sizes: name.as_deref().and_then(sizes_in).map(str::to_owned),
             profile_suffixes: self.needed(subject, profile_suffixes).unwrap_or_default(),
+            profile_id: known.map(|info| info.profileId),
+            placement_start: known.map(|info| info.placement.start),
+            placement_size: known.map(|info| info.placement.size),
         })
     }
 
@@ -323,10 +335,14 @@ impl Profiles {
         Self { gpu, numbers: (0..NVML_GPU_INSTANCE_PROFILE_COUNT).filter_map(info).collect() }
     }
 
-    /// The number of a GPU instance's profile. NVML may require more rights for it than for any other query here.
-    fn number_of(&self, library: &Library, gpu_instance: u32) -> Answer<u32> {
+    /// A GPU instance's profile and placement. NVML may require more rights for it than for any other query here.
+    fn info_of(&self, library: &Library, gpu_instance: u32) -> Answer<GpuInstanceInfo> {
         let instance: nvmlGpuInstance_t = library.below(&["nvmlDeviceGetGpuInstanceById"], self.gpu, gpu_instance)?;
-        let info: GpuInstanceInfo = library.value_of(&["nvmlGpuInstanceGetInfo"], instance)?;
+        library.value_of(&["nvmlGpuInstanceGetInfo"], instance)
+    }
+
+    /// The number of a GPU instance's profile.
+    fn number_of(&self, info: &GpuInstanceInfo) -> Answer<u32> {
         let found = self.numbers.iter().find(|(id, _)| *id == info.profileId).map(|&(_, number)| number);
         found.ok_or_else(|| Failure {
             function: "nvmlDeviceGetGpuInstanceProfileInfo",
@@ -351,109 +367,4 @@ fn engines(attributes: &Attributes) -> BTreeMap<String, u32> {
         ("ofa", attributes.sharedOfaCount),
     ];
     engines.map(|(kind, count)| (kind.to_owned(), count)).into()
-}
-
-/// The suffixes of a GPU instance's profile, by the profile's number.
-fn suffixes_of_profile(profile: u32) -> Vec<String> {
-    let suffix = match profile {
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1 | NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1 => "+me",
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX
-        | NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX
-        | NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX
-        | NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX => "+gfx",
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME | NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME => "-me",
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME | NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME => "+me.all",
-        _ => return Vec::new(),
-    };
-    vec![suffix.to_owned()]
-}
-
-/// Slices and memory from NVML's name of a MIG device: `1g.5gb` in `NVIDIA A100-SXM4-40GB MIG 1g.5gb+me`.
-fn sizes_in(name: &str) -> Option<&str> {
-    let (sizes, _) = parts(name)?;
-    let (slices, memory) = sizes.rsplit_once("g.")?;
-    let slices = slices.split_once("c.").map_or(vec![slices], |(compute, gpu)| vec![compute, gpu]);
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (slices.into_iter().all(is_number) && is_number(memory.strip_suffix("gb")?)).then_some(sizes)
-}
-
-/// The suffixes from such a name; `None` for any other name.
-fn suffixes_in(name: &str) -> Option<Vec<String>> {
-    let (_, added) = parts(name)?;
-    let starts: Vec<usize> = added.match_indices(['+', '-', ',']).map(|(start, _)| start).collect();
-    let ends = starts.iter().skip(1).copied().chain([added.len()]);
-    let mut sign = '+';
-    let mut suffixes = Vec::new();
-    for part in starts.iter().zip(ends).filter_map(|(&start, end)| added.get(start..end)) {
-        sign = part.chars().next().filter(|&first| first != ',').unwrap_or(sign);
-        suffixes.push(format!("{sign}{}", part.get(1..)?.trim()));
-    }
-    Some(suffixes)
-}
-
-/// Such a name split behind `gb`.
-fn parts(name: &str) -> Option<(&str, &str)> {
-    let (_, profile) = name.rsplit_once(" MIG ")?;
-    profile.split_at_checked(profile.find("gb")? + "gb".len())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn names_of_mig_devices_end_with_their_suffixes() {
-        for (name, expected) in [
-            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", Some(vec![])),
-            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", Some(vec!["+me"])),
-            ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", Some(vec![])),
-            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+me.all", Some(vec!["+me.all"])),
-            ("NVIDIA RTX PRO 6000 MIG 1g.24gb-me", Some(vec!["-me"])),
-            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+gfx,me", Some(vec!["+gfx", "+me"])),
-            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+gfx-me", Some(vec!["+gfx", "-me"])),
-            ("NVIDIA A100-SXM4-40GB", None),
-            ("", None),
-        ] {
-            let expected = expected.map(|suffixes| suffixes.into_iter().map(str::to_owned).collect::<Vec<_>>());
-            assert_eq!(suffixes_in(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn names_of_mig_devices_have_slices_and_memory() {
-        for (name, expected) in [
-            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", Some("1g.5gb")),
-            ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", Some("1c.3g.40gb")),
-            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+me.all", Some("1g.24gb")),
-            ("NVIDIA A100-SXM4-40GB MIG g.5gb", None),
-            ("NVIDIA A100-SXM4-40GB MIG 1g.5g/../gb", None),
-            ("NVIDIA A100-SXM4-40GB", None),
-        ] {
-            assert_eq!(sizes_in(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn each_profile_number_has_its_suffix() {
-        let found: Vec<String> =
-            (0..NVML_GPU_INSTANCE_PROFILE_COUNT).map(|profile| suffixes_of_profile(profile).concat()).collect();
-        let expected = "         +me +me  +gfx +gfx +gfx -me -me +me.all +me.all +gfx";
-        assert_eq!(
-            found.join(" ").split_whitespace().collect::<Vec<_>>(),
-            expected.split_whitespace().collect::<Vec<_>>()
-        );
-        assert!(found[..7].concat().is_empty() && found[9].is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn no_name_is_too_strange(name: String, added: String) {
-            let _ = suffixes_in(&name);
-            if let Some(suffixes) = suffixes_in(&format!("{name} MIG 1g.5gb{added}")) {
-                prop_assert!(suffixes.iter().all(|suffix| suffix.starts_with(['+', '-'])));
-            }
-        }
-    }
 }

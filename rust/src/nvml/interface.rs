@@ -64,14 +64,15 @@ fn size_of_field<T, F>(_: fn(&T) -> *const F) -> usize {
 }
 
 pub(super) use bindings::{
-    nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
-    nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t,
-    nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t,
+    nvmlDeviceAddressingMode_v1_t, nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t,
+    nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstanceInfo_t,
+    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t,
 };
 
 structs! {
     nvmlPciInfo_t { busIdLegacy domain bus device pciDeviceId pciSubSystemId busId }
     nvmlMemory_t { total free used }
+    nvmlDeviceAddressingMode_v1_t { version value }
     nvmlDeviceAttributes_t {
         multiprocessorCount sharedCopyEngineCount sharedDecoderCount sharedEncoderCount sharedJpegCount sharedOfaCount
         gpuInstanceSliceCount computeInstanceSliceCount memorySizeMB
@@ -168,6 +169,41 @@ numbers! {
     NVML_VALUE_TYPE_SIGNED_INT = bindings::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT;
     NVML_VALUE_TYPE_UNSIGNED_SHORT = bindings::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_SHORT;
 
+    NVML_BRAND_UNKNOWN = bindings::nvmlBrandType_enum_NVML_BRAND_UNKNOWN;
+    NVML_BRAND_QUADRO = bindings::nvmlBrandType_enum_NVML_BRAND_QUADRO;
+    NVML_BRAND_TESLA = bindings::nvmlBrandType_enum_NVML_BRAND_TESLA;
+    NVML_BRAND_NVS = bindings::nvmlBrandType_enum_NVML_BRAND_NVS;
+    NVML_BRAND_GRID = bindings::nvmlBrandType_enum_NVML_BRAND_GRID;
+    NVML_BRAND_GEFORCE = bindings::nvmlBrandType_enum_NVML_BRAND_GEFORCE;
+    NVML_BRAND_TITAN = bindings::nvmlBrandType_enum_NVML_BRAND_TITAN;
+    NVML_BRAND_NVIDIA_VAPPS = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_VAPPS;
+    NVML_BRAND_NVIDIA_VPC = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_VPC;
+    NVML_BRAND_NVIDIA_VCS = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_VCS;
+    NVML_BRAND_NVIDIA_VWS = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_VWS;
+    NVML_BRAND_NVIDIA_CLOUD_GAMING = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_CLOUD_GAMING;
+    NVML_BRAND_QUADRO_RTX = bindings::nvmlBrandType_enum_NVML_BRAND_QUADRO_RTX;
+    NVML_BRAND_NVIDIA_RTX = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA_RTX;
+    NVML_BRAND_NVIDIA = bindings::nvmlBrandType_enum_NVML_BRAND_NVIDIA;
+    NVML_BRAND_GEFORCE_RTX = bindings::nvmlBrandType_enum_NVML_BRAND_GEFORCE_RTX;
+    NVML_BRAND_TITAN_RTX = bindings::nvmlBrandType_enum_NVML_BRAND_TITAN_RTX;
+
+    NVML_DEVICE_ARCH_KEPLER = bindings::NVML_DEVICE_ARCH_KEPLER;
+    NVML_DEVICE_ARCH_MAXWELL = bindings::NVML_DEVICE_ARCH_MAXWELL;
+    NVML_DEVICE_ARCH_PASCAL = bindings::NVML_DEVICE_ARCH_PASCAL;
+    NVML_DEVICE_ARCH_VOLTA = bindings::NVML_DEVICE_ARCH_VOLTA;
+    NVML_DEVICE_ARCH_TURING = bindings::NVML_DEVICE_ARCH_TURING;
+    NVML_DEVICE_ARCH_AMPERE = bindings::NVML_DEVICE_ARCH_AMPERE;
+    NVML_DEVICE_ARCH_ADA = bindings::NVML_DEVICE_ARCH_ADA;
+    NVML_DEVICE_ARCH_HOPPER = bindings::NVML_DEVICE_ARCH_HOPPER;
+    NVML_DEVICE_ARCH_BLACKWELL = bindings::NVML_DEVICE_ARCH_BLACKWELL;
+    // The bindings end before it.
+    NVML_DEVICE_ARCH_RUBIN = 13;
+    NVML_DEVICE_ARCH_UNKNOWN = bindings::NVML_DEVICE_ARCH_UNKNOWN;
+
+    NVML_DEVICE_ADDRESSING_MODE_NONE = bindings::nvmlDeviceAddressingModeType_t_NVML_DEVICE_ADDRESSING_MODE_NONE;
+    NVML_DEVICE_ADDRESSING_MODE_HMM = bindings::nvmlDeviceAddressingModeType_t_NVML_DEVICE_ADDRESSING_MODE_HMM;
+    NVML_DEVICE_ADDRESSING_MODE_ATS = bindings::nvmlDeviceAddressingModeType_t_NVML_DEVICE_ADDRESSING_MODE_ATS;
+
     NVML_GPU_FABRIC_STATE_COMPLETED = bindings::NVML_GPU_FABRIC_STATE_COMPLETED;
     NVML_NVLINK_STATE_INACTIVE = 0;
     NVML_NVLINK_MAX_LINKS = 36;
@@ -200,6 +236,7 @@ pub(super) fn version<T: Plain>(number: c_uint) -> c_uint {
 #[must_use]
 pub fn described() -> Value {
     let versions = json!({
+        "nvmlDeviceAddressingMode_v1": version::<nvmlDeviceAddressingMode_v1_t>(1),
         "nvmlGpuFabricInfo_v2": version::<nvmlGpuFabricInfo_v2_t>(2),
         "nvmlGpuFabricInfo_v3": version::<nvmlGpuFabricInfo_v3_t>(3),
         "nvmlEccSramErrorStatus_v1": version::<nvmlEccSramErrorStatus_v1_t>(1),

@@ -6,7 +6,8 @@
 //!              request: the state of the driver   [scanner]      ─► <run-dir>/sources/nvml.json
 //!              answer: the facts, or the failure  [source:nvml]  ─► <run-dir>/facts/nvml.json
 //! gather       one pass over all facts            [source:nvml]
-//!   └─► library    finds and loads NVML, calls its functions
+//!   ├─► library    finds and loads NVML, calls its functions
+//!   └─► words      brands, architectures, profiles: numbers and names in NVIDIA's words
 //! watch        keeps NVML loaded, for its events and the health of GPUs  [source:nvml]  ─► <run-dir>/findings/nvml
 //!   └─► gpu_health one look at one GPU
 //! interface    the layouts and numbers of nvml.h
@@ -18,6 +19,7 @@ pub mod gpu_health;
 pub mod interface;
 pub mod library;
 pub mod watch;
+mod words;
 
 use std::path::PathBuf;
 

@@ -189,8 +189,8 @@ vendors! {
         title: "NVIDIA GPUs",
         found_in: "/proc/driver/nvidia/gpus",
         facts: &[
-            "uuid", "index", "minor", "model", "serial", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
-            "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
+            "uuid", "index", "minor", "model", "serial", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "mig_profile_id",
+            "mig_placement_start", "mig_placement_size", "gpu_instance", "compute_instance", "brand", "architecture", "addressing_mode", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
             "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "nvlink_gpus", "nvswitch_ports", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
             "vgpu_host_driver_version", "vgpu_host_driver_branch", "vgpus", "vgpu_functions", "vgpu_type", "mdev_uuid", "iommu_group",

@@ -3,6 +3,7 @@
 typedef struct { int gpu; const char *line; } device_t;
 typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } pci_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned version, value; } addressing_t;
 typedef struct {
     unsigned multiprocessors, copies, decoders, encoders, jpegs, flows, gpu_slices, compute_slices;
     unsigned long long mebibytes;

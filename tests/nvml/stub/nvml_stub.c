@@ -5,7 +5,9 @@
  *
  *   driver VERSION | cuda NUMBER
  *   gpu key=value ...            uuid pci name minor memory major minor_capability mig (absent: no MIG; 0, 1) slots
+ *                                brand architecture addressing (their numbers)
  *   mig gpu=N slot=N ...         uuid name gi ci gpu_slices compute_slices memory profile (its NVML number)
+ *                                start size (its placement)
  *                                late=1: made after the container of a process without rights started
  *   guarded                      as NVIDIA's driver: without CAP_SYS_ADMIN, the memory of a GPU in MIG mode and its GPU
  *                                instances are refused, and late MIG devices are not listed
@@ -277,6 +279,30 @@ int nvmlDeviceGetCudaComputeCapability(device_t *device, int *major, int *minor)
     return SUCCESS;
 }
 
+static int number_of(device_t *device, const char *key, unsigned *value) {
+    if (!text(device->line, key)) return NOT_SUPPORTED;
+    *value = number(device->line, key);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetBrand(device_t *device, unsigned *brand) {
+    FATE(device->gpu);
+    return number_of(device, "brand", brand);
+}
+
+#ifndef OLD_DRIVER
+int nvmlDeviceGetArchitecture(device_t *device, unsigned *architecture) {
+    FATE(device->gpu);
+    return number_of(device, "architecture", architecture);
+}
+
+int nvmlDeviceGetAddressingMode(device_t *device, addressing_t *mode) {
+    FATE(device->gpu);
+    if (mode->version != (sizeof *mode | 1u << 24)) return VERSION_MISMATCH;
+    return number_of(device, "addressing", &mode->value);
+}
+#endif
+
 /* ---- NVLink ---- */
 
 static const char *link_line(device_t *device, unsigned link) {
@@ -389,7 +415,9 @@ static unsigned own_profile_id(unsigned profile) { return 19 - profile; }
 
 int nvmlGpuInstanceGetInfo(device_t *instance, instance_t *info) {
     FATE(instance->gpu);
-    *info = (instance_t){&gpus[instance->gpu], number(instance->line, "gi"), 0, 0, 1};
+    *info = (instance_t){
+        &gpus[instance->gpu], number(instance->line, "gi"), 0, number(instance->line, "start"), number(instance->line, "size"),
+    };
     info->profile_id = own_profile_id(number(instance->line, "profile"));
     return SUCCESS;
 }

@@ -397,6 +397,9 @@ fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
         ("model", nvml.model.as_ref().map(Value::from)),
         ("gpu_uuid", nvml.uuid.as_ref().map(Value::from)),
         ("minor", nvml.minor.map(Value::from)),
+        ("brand", nvml.brand.as_ref().map(Value::from)),
+        ("architecture", nvml.architecture.as_ref().map(Value::from)),
+        ("addressing_mode", nvml.addressing_mode.as_ref().map(Value::from)),
         ("serial", nvml.serial.as_ref().filter(|serial| !serial.is_empty()).map(Value::from)),
         (
             "compute_capability",
@@ -473,6 +476,15 @@ fn describe_partition(device: &mut Device, mig: &MigDevice, index: &str, profile
     ] {
         if mig.gpu_slices > 0 {
             device.note(name, count, nvml_facts::FACT_SOURCE);
+        }
+    }
+    for (name, number) in [
+        ("mig_profile_id", mig.profile_id),
+        ("mig_placement_start", mig.placement_start),
+        ("mig_placement_size", mig.placement_size),
+    ] {
+        if let Some(number) = number {
+            device.note(name, number, nvml_facts::FACT_SOURCE);
         }
     }
     for (kind, count) in &mig.engines {
