@@ -208,6 +208,12 @@ impl Device {
         self.attributes.insert(name.to_owned(), Fact { value: value.into(), source });
     }
 
+    /// Adds those of these facts that the device lacks to the awaited ones.
+    pub fn awaits<'n>(&mut self, names: impl IntoIterator<Item = &'n &'n str>) {
+        let lacking = names.into_iter().filter(|name| !self.attributes.contains_key(**name));
+        self.awaited.extend(lacking.map(|name| (*name).to_owned()));
+    }
+
     /// A fact as text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {

@@ -8,12 +8,15 @@ from itertools import pairwise
 import pytest
 from answering import not_examined
 from nvml_host import H100, Host, Looking, askers, until
+from remembered import message_of
 
 from devherd import spool
-from devherd._native import Scan
+from devherd._native import Device, Scan, Scanner
 from devherd.config.loader import resolve
 from devherd.config.model import Config
+from devherd.inventory import Inventory, inventory_of
 from devherd.proto import health_pb2
+from devherd.scanner.core import native_scanner
 from devherd.scanner.once import scan_once
 from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -327,3 +330,89 @@ def test_a_scan_without_an_instance_reports_a_crash_of_nvml(host):
     made.stub.say("crash", "nvmlDeviceGetUUID").write()
     (problem,) = scan_once(resolve(config(made, mig_strategy="none"))).problems
     assert problem.error.startswith("NVML crashed — the process that asked it ended: SIGSEGV")
+
+
+def of_nvml(device: Device) -> set[str]:
+    """The facts that NVML has given."""
+    return {name for name, source in device.sources.items() if source == "NVML"}
+
+
+def test_what_nvml_has_not_said_yet_is_awaited_and_no_more_once_it_has(host, looking):
+    """Each fact that its answer brings was awaited; what it does not bring cannot be known on this host."""
+    made = host(gpus=2)
+    cluster = "8f5c1e6a9d3b4c53a3f50f6b1c2d3e4f"
+    made.stub.say("fabric", gpu=0, state=3, status=0, summary=1, cluster=cluster, clique=1)
+    made.stub.links(0, 0, 2, type=0, pci=made.addresses[1])
+    made.stub.say("link", gpu=0, link=3, type=2, pci="0000:07:00.0").field(0, 146, 41, link=3)
+    made.stub.say("hang", "nvmlInit_v2").write()
+    look = looking(config(made, mig_strategy="none"))
+    before = {device.id: device for device in look.scan().devices}
+    assert all({"brand", "architecture", "memory_bytes", "mig_mode"} <= device.awaited for device in before.values())
+    assert not any(device.awaited & device.facts.keys() for device in before.values())
+    made.stub.forget("hang").write()
+    after = {device.id: device for device in look.settled().devices}
+    assert before.keys() == after.keys()
+    for key, device in after.items():
+        assert device.awaited == set()
+        assert of_nvml(device) <= before[key].awaited | before[key].facts.keys()
+    linked, other = (after[made.uuid(address)] for address in made.addresses)
+    assert {"fabric_clique", "nvlink_gpus", "nvswitch_ports", "brand", "architecture"} <= linked.facts.keys()
+    assert not {"fabric_clique", "nvlink_gpus", "nvswitch_ports", "serial"} & other.facts.keys()
+
+
+def test_what_nvml_will_never_say_is_not_awaited(host, looking):
+    """It has failed, it is switched off, or the driver came without it."""
+    made = host(gpus=1)
+    without = looking(config(made, driver_root="/run/nvidia/driver", mig_strategy="none")).scan()
+    procfs = native_scanner(config(made, device_discovery_strategy="procfs")).scan()
+    switched_off = json.loads(config(made).native_json()) | {"nvml": {"answers": [], "needed": False}}
+    unasked = Scanner(str(made.root), json.dumps(switched_off)).scan()
+    assert [device.awaited for scan in (without, procfs, unasked) for device in scan.devices] == [set()] * 3
+    made.stub.say("fail", "nvmlInit_v2", 18).write()
+    look = looking(config(made, mig_strategy="none"))
+    assert all(device.awaited for device in look.scan().devices)
+    [failed] = look.settled().devices
+    assert (failed.awaited, "brand" in failed.facts) == (set(), False)
+
+
+def test_a_mig_device_awaits_what_nvml_may_not_say_and_its_profile_id_is_that_of_nvidias_tools(host, looking):
+    """Without the right to see GPU instances, NVML tells neither id nor placement of the one that it knows."""
+    made = host(gpus=1, mig=[["1g.10gb"]])
+    made.mig(0, 0, (7, 0), 1, 9728, name="1g.10gb", start=2, size=1)
+    look = looking(config(made))
+    [_, part] = look.settled().devices
+    placed = {"mig_profile_id": "19", "mig_placement_start": "2", "mig_placement_size": "1"}
+    assert placed.items() <= part.attributes.items()
+    assert {part.facts[name].kind for name in placed} == {"number"}
+
+    made.stub.say("fail", "nvmlDeviceGetGpuInstanceById", 4).write()
+    made.node.nvidia.create_mig_device(made.addresses[0], "1g.10gb")
+    made.mig(0, 1, (8, 0), 1, 9728, name="1g.10gb")
+    between = {device.id: device for device in look.scan().devices}
+    assert (between["MIG-0-0"].awaited & placed.keys(), between["MIG-0-0"].facts.keys() & placed.keys()) == (
+        set(),
+        placed.keys(),
+    )
+    for part in look.settled().devices[1:]:
+        assert (part.awaited, part.facts.keys() & placed.keys()) == (set(), set())
+    made.node.nvidia.create_mig_device(made.addresses[0], "1g.10gb")
+    for part in look.scan().devices[1:]:
+        assert placed.keys() <= part.awaited
+
+
+def test_what_is_awaited_survives_the_scanner(host, looking):
+    """As devices.pb has it; the next scanner finds NVML's answer, and awaits nothing."""
+    made = host(gpus=1)
+    made.stub.say("hang", "nvmlInit_v2").write()
+    chosen = config(made, mig_strategy="none")
+    look = looking(chosen)
+    inventory = Inventory()
+    inventory.observe(look.scan(), 0.0, 300.0)
+    after = inventory_of(message_of(inventory))
+    [entry] = after.entries.values()
+    assert (after.entries, "brand" in entry.device.awaited) == (inventory.entries, True)
+    made.stub.forget("hang").write()
+    look.settled()
+    after.observe(native_scanner(chosen, look.answer_file).scan(), 1.0, 300.0)
+    [entry] = after.entries.values()
+    assert (entry.device.awaited, entry.device.attributes["brand"]) == (set(), "Nvidia")

@@ -142,6 +142,7 @@ impl<'a> Advertiser<'a> {
         note_names(self.host, &mut device, parent, &parent.index.to_string());
         self.installation.require(self.host, &mut device, &[nodes::of_gpu(minor)]);
         self.installation.add_graphics(self.host, &mut device);
+        self.nvml_facts.note_awaited(&mut device, true);
         self.found.devices.push(device.into());
     }
 
@@ -201,6 +202,7 @@ impl<'a> Advertiser<'a> {
         if mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
             self.installation.add_graphics(self.host, &mut device);
         }
+        self.nvml_facts.note_awaited(&mut device, false);
         self.found.devices.push(device.into());
         true
     }

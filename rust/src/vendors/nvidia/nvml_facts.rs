@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::card::Card;
 use super::mig::{self, Instance};
 use super::{NvidiaOptions, VENDOR, driver};
-use crate::device::{Found, Problem};
+use crate::device::{Device, Found, Problem};
 use crate::host::Host;
 use crate::nvml::NvmlSettings;
 use crate::nvml::facts::{Answer, Facts, Gpu, GpuState, InstanceState, MigDevice, Request};
@@ -18,6 +18,42 @@ use crate::nvml::library::{self, SONAME};
 
 /// The source of a fact from NVML.
 pub(super) const FACT_SOURCE: &str = "NVML";
+
+/// Names of the facts that NVML may give of a GPU.
+const OF_A_GPU: [&str; 14] = [
+    "addressing_mode",
+    "architecture",
+    "brand",
+    "compute_capability",
+    "cuda_version",
+    "driver_version",
+    "fabric_clique",
+    "gpu_uuid",
+    "memory_bytes",
+    "minor",
+    "model",
+    "nvlink_gpus",
+    "nvswitch_ports",
+    "serial",
+];
+/// Further ones of a whole GPU.
+const OF_A_WHOLE_GPU: [&str; 1] = ["mig_mode"];
+/// Further ones of a MIG device.
+const OF_A_MIG_DEVICE: [&str; 13] = [
+    "compute_slices",
+    "engines_copy",
+    "engines_decoder",
+    "engines_encoder",
+    "engines_jpeg",
+    "engines_ofa",
+    "gpu_slices",
+    "mig_index",
+    "mig_placement_size",
+    "mig_placement_start",
+    "mig_profile",
+    "mig_profile_id",
+    "multiprocessors",
+];
 
 /// NVML's answer, and the current request.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +73,20 @@ impl NvmlFacts {
     /// Whether a new answer about a GPU is expected. Until it comes, missing facts mean nothing.
     pub(super) fn is_awaited(&self, address: &str) -> bool {
         self.is_asked && self.answer.is_awaited(&self.request, address)
+    }
+
+    /// Notes which facts of a GPU or MIG device NVML may still give: none once it has answered for the GPU, has failed,
+    /// or is not asked.
+    pub(super) fn note_awaited(&self, device: &mut Device, is_whole: bool) {
+        if self.is_awaited(&device.card) {
+            let of_kind = if is_whole { &OF_A_WHOLE_GPU[..] } else { &OF_A_MIG_DEVICE[..] };
+            device.awaits(OF_A_GPU.iter().chain(of_kind));
+        }
+    }
+
+    /// Whether NVML has not answered at all, although it is asked.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_asked && self.answer.facts.is_none() && self.answer.failures == 0
     }
 
     pub(super) fn facts(&self) -> Option<&Facts> {
@@ -161,4 +211,55 @@ fn state(host: &Host, card: &Card) -> Option<GpuState> {
         birth: mig::birth(host, minor, instance),
     });
     Some(GpuState { uuid: gpu.information.uuid.clone(), node, instances: instances.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ADDRESS: &str = "0000:3b:00.0";
+
+    fn request() -> Request {
+        Request { gpus: BTreeMap::from([(ADDRESS.to_owned(), GpuState::default())]), ..Request::default() }
+    }
+
+    fn awaited(facts: &NvmlFacts, known: &[&str], is_whole: bool) -> BTreeSet<String> {
+        let mut device = Device { card: ADDRESS.to_owned(), ..Device::default() };
+        for name in known {
+            device.note(name, "x", FACT_SOURCE);
+        }
+        facts.note_awaited(&mut device, is_whole);
+        device.awaited
+    }
+
+    #[test]
+    fn a_mig_device_awaits_its_profile_and_a_whole_gpu_its_mode() {
+        let unanswered = NvmlFacts::new(Answer::default(), request(), true);
+        let (whole, part) = (awaited(&unanswered, &[], true), awaited(&unanswered, &[], false));
+        assert!(whole.contains("mig_mode") && !whole.contains("mig_profile_id"));
+        assert!(part.contains("mig_profile_id") && !part.contains("mig_mode"));
+        assert!(whole.is_superset(&OF_A_GPU.map(str::to_owned).into()) && part.contains("brand"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_fact_is_known_or_awaited_or_neither_once_no_answer_will_bring_it(
+            known in prop::sample::subsequence(OF_A_GPU.to_vec(), 0..=OF_A_GPU.len()),
+            is_asked: bool,
+            is_answered: bool,
+            is_whole: bool,
+            failures in 0_u32..3,
+        ) {
+            let facts = is_answered.then(Facts::default);
+            let answer = Answer { facts, facts_of: is_answered.then(request), failures, ..Answer::default() };
+            let found = awaited(&NvmlFacts::new(answer, request(), is_asked), &known, is_whole);
+            prop_assert!(known.iter().all(|name| !found.contains(*name)));
+            let may_come = is_asked && !is_answered && failures == 0;
+            prop_assert!(OF_A_GPU.iter().all(|name| found.contains(*name) == (may_come && !known.contains(name))));
+        }
+    }
 }

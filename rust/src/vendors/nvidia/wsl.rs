@@ -49,6 +49,9 @@ pub(super) fn device(
             device.note("model", model, nvml_facts::FACT_SOURCE);
         }
     }
+    if nvml_facts.is_unanswered() {
+        device.awaits(&["model"]);
+    }
     let needed = [Needed { path: NODE.to_owned(), number: None }];
     installation.require(host, &mut device, &needed);
     device
