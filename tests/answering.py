@@ -9,6 +9,7 @@ from typing import Any
 from devherd._native import Device, Edits, Finding, Poller, Scan, Scanner
 from devherd.config.loader import resolve
 from devherd.config.model import Config
+from devherd.inventory import DEVICE_PLUGIN
 from devherd.reasons.registry import MEANINGS
 from devherd.scanner.core import native_scanner, settled_looks
 
@@ -39,13 +40,17 @@ class Answered:
 
 
 class AnsweredScan:
-    """A scan whose devices are answered; `left_out` are those that their vendor does not offer, with why."""
+    """A scan whose devices are answered; `left_out` are those that the device plugin does not offer, with why."""
 
     def __init__(self, scanner: Scanner, poller: Poller, scan: Scan) -> None:
         self.scan = scan
         poller.watch(scan, [])
         polled = {(look.card, look.id): look.findings for look in settled_looks(poller)}
-        self.left_out = {device.id: why for device in scan.devices if (why := scanner.left_out(device))}
+        self.left_out = {
+            device.id: left_out[0]
+            for device in scan.devices
+            if (left_out := scanner.left_out(device, DEVICE_PLUGIN)) is not None
+        }
         self.devices = [
             Answered(
                 device,
@@ -94,7 +99,7 @@ def reasons_in(findings: list[Finding]) -> list[str]:
     return sorted(found)
 
 
-def edits_of(scanner: Scanner, scan: Scan, device: Device, way: str = "device-plugin") -> Edits:
+def edits_of(scanner: Scanner, scan: Scan, device: Device, way: str = DEVICE_PLUGIN) -> Edits:
     """What a container gets for a device of this scan."""
     name = device.resource_name or device.first_sight_resource_name or ""
     edits = scanner.edits(device, scan.platforms.get(device.vendor), way, name)

@@ -522,8 +522,11 @@ class Scanner:
         None if this scanner does not serve the device's vendor. Device and platform may be from any scan, or restored.
         """
 
-    def left_out(self, device: Device) -> str | None:
-        """Why the options keep a device out of the offers; None if it is offered."""
+    def left_out(self, device: Device, by: str) -> tuple[str, bool] | None:
+        """Why a device is not offered by this way, `device-plugin` or `cdi`; None if it is offered.
+
+        The reason, and whether a rule that names the device offers it all the same. ValueError for another way.
+        """
 
     def are_gone(self, devices: list[Device]) -> list[bool]:
         """Whether each of these devices is known to be gone, although the last scan could not examine it."""

@@ -28,8 +28,16 @@ DeviceKey = tuple[str, str, str]
 Holder = Mapping[str, str]
 """The container that holds a device: `namespace`, `pod`, `container`."""
 
+DEVICE_PLUGIN = "device-plugin"
+"""The way in which the device plugin hands devices over: the kubelet's API."""
+CDI = "cdi"
+"""The way in which DRA hands devices over: names in CDI specs."""
+
 Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
+
+
+NOWHERE_LEFT_OUT: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,8 @@ class Entry:
     """Monotonic second of the first scan that did not find it; None while it is found."""
     found_since: float = field(default=0.0, compare=False)
     """Monotonic second of the first scan that found it, since it was gone last."""
-    left_out: str = ""
-    """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
+    left_out: Mapping[str, str] = field(default_factory=lambda: NOWHERE_LEFT_OUT)
+    """By way: why it is not offered, regardless of the configuration's rules; empty if all ways may offer it."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -100,12 +108,12 @@ class Inventory:
         forget_after: float,
         reconfigured: Collection[str] = frozenset(),
         *,
-        left_out: "Callable[[Device], str | None]" = lambda _: None,
+        left_out: "Callable[[Device], Mapping[str, str]]" = lambda _: NOWHERE_LEFT_OUT,
         gone: Collection[DeviceKey] = frozenset(),
         held: Collection[DeviceKey] = frozenset(),
         forgotten: Collection[DeviceKey] = frozenset(),
     ) -> None:
-        """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
+        """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device, by way.
 
         The entry of a device that has not changed stays the same object.
 
@@ -130,7 +138,7 @@ class Inventory:
                 kept = _kept_gone(entry, now, math.inf if key in held else 0 if key in forgotten else forget_after)
             if kept is not None:
                 found[key] = kept
-        entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}
+        entries = {key: _with_left_out(entry, left_out(entry.device)) for key, entry in found.items()}
         kept_vendors = set(scan.vendors) - set(reconfigured)
         known = {vendor: platform for vendor, platform in self.platforms.items() if vendor in kept_vendors}
         platforms = known | scan.platforms
@@ -172,7 +180,7 @@ def _entry_of(device: "Device", before: Entry | None, now: float) -> Entry | Non
     return Entry(device, name, found_since=since) if name else None
 
 
-def _with_left_out(entry: Entry, why: str) -> Entry:
+def _with_left_out(entry: Entry, why: Mapping[str, str]) -> Entry:
     return entry if entry.left_out == why else replace(entry, left_out=why)
 
 
@@ -230,18 +238,21 @@ class DevicesFile:
 
 def _part_of(entry: Entry) -> bytes:
     """An inventory with this device alone."""
-    return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.found_since, entry.left_out))
+    left_out = tuple(sorted(entry.left_out.items()))
+    return entry.device.in_inventory(_known(entry.resource_name, entry.gone_since, entry.found_since, left_out))
 
 
 @functools.lru_cache(maxsize=64)
-def _known(resource_name: str, gone_since: float | None, found_since: float, left_out: str) -> bytes:
+def _known(
+    resource_name: str, gone_since: float | None, found_since: float, left_out: tuple[tuple[str, str], ...]
+) -> bytes:
     """The encoded fields of an entry besides its device's facts; usually the same for thousands of devices."""
     return spool.encoded(
         devices_pb2.KnownDevice(
             resource_name=resource_name,
             gone_since_seconds=gone_since,
             found_since_seconds=found_since,
-            left_out=left_out,
+            left_out=dict(left_out),
         )
     )
 
@@ -284,7 +295,7 @@ def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
         known.resource_name,
         gone_since=known.gone_since_seconds if known.HasField("gone_since_seconds") else None,
         found_since=known.found_since_seconds,
-        left_out=known.left_out,
+        left_out=dict(known.left_out),
     )
 
 

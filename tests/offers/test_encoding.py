@@ -101,7 +101,7 @@ def check_one(content: bytes, message: Message) -> None:
 
 def check(device: Device, edits: bytes) -> None:
     offer, resource = offered(device, edits)
-    more = {"resource_name": "a.b/c", "left_out": "x"}
+    more = {"resource_name": "a.b/c", "left_out": {"cdi": "x"}}
     inventory = devices_pb2.Inventory(devices=[devices_pb2.KnownDevice(device=known(device), **more)])
     check_one(device.in_inventory(encoded(devices_pb2.KnownDevice(**more))), inventory)
     check_one(device.in_offer(edits, b""), offer)

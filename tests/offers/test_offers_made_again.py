@@ -40,7 +40,7 @@ ENTRIES = st.lists(
         lambda made, gone, why: replace(made, gone_since=gone, left_out=why),
         DEVICES,
         st.sampled_from([None, None, 1.0]),
-        st.sampled_from(["", "", "in use"]),
+        st.sampled_from([{}, {"cdi": "for virtual machines"}, {"device-plugin": "in use"}]),
     ),
     max_size=12,
     unique_by=lambda one: one.key,

@@ -55,7 +55,7 @@ def offered(found: ScanReport) -> dict[str, int]:
 
 
 def reasons(found: ScanReport) -> list[str]:
-    return [entry.left_out for entry in found.inventory.entries.values() if entry.left_out]
+    return [why for entry in found.inventory.entries.values() for why in entry.left_out.values()]
 
 
 def test_a_physical_function_whose_virtual_ones_are_devices_here_gives_way_to_them(kind: str, tmp_path: Path) -> None:
@@ -97,7 +97,8 @@ def test_a_rule_counts_from_the_reload_that_brings_it(kind: str, tmp_path: Path)
     without = resolve(Config.model_validate({"host_root": tmp_path, **config}))
     named = resolve(Config.model_validate({"host_root": tmp_path, **config, **rule(pci_address=ADDRESS)}))
     observer = Observer(without)
-    for place, (given, expected) in enumerate([(without, [ELSEWHERE]), (named, [""]), (without, [ELSEWHERE])]):
+    left_out = {"device-plugin": ELSEWHERE}
+    for place, (given, expected) in enumerate([(without, [left_out]), (named, [{}]), (without, [left_out])]):
         observer.reconfigure(given)
         observer.scan(float(place))
         assert [entry.left_out for entry in observer.inventory.entries.values()] == expected

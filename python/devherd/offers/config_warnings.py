@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from devherd.config.resolved import NVML_FACTS, ResolvedConfig, facts_of, selects
 from devherd.config.sections import External, HealthRule, Match, ResourceRule
-from devherd.inventory import Entry
+from devherd.inventory import DEVICE_PLUGIN, Entry
 from devherd.offers.rules import Offer, Offers
 from devherd.proto import spool_pb2
 from devherd.text import amount
@@ -28,8 +28,10 @@ def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: 
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, covered)]
     has_matches = bool(config.resources or matches)
-    facts = [facts_of(entry) for entry in entries if not entry.left_out] if has_matches else []
-    left_out = [(facts_of(entry), entry.left_out) for entry in entries if entry.left_out] if has_matches else []
+    offered = [entry for entry in entries if DEVICE_PLUGIN not in entry.left_out] if has_matches else []
+    facts = [facts_of(entry) for entry in offered]
+    hidden = [entry for entry in entries if DEVICE_PLUGIN in entry.left_out] if has_matches else []
+    left_out = [(facts_of(entry), entry.left_out[DEVICE_PLUGIN]) for entry in hidden]
     return [
         *(_idle_rules(config, facts, left_out, offers, covered) if facts or left_out else ()),
         *(_without_devices(matches, facts) if facts else ()),
@@ -167,7 +169,7 @@ def _given_twice(offers: Collection[Offer]) -> Iterator[str]:
 
 def left_out(entries: Iterable[Entry]) -> list[spool_pb2.Problem]:
     """The note on MIG devices that `mig_strategy: none` leaves out, with the cure."""
-    candidates = (entry.device for entry in entries if entry.vendor == "nvidia" and not entry.left_out)
+    candidates = (entry.device for entry in entries if entry.vendor == "nvidia" and DEVICE_PLUGIN not in entry.left_out)
     divided = [int(count) for device in candidates if (count := device.attribute("mig_devices")) is not None]
     if not divided:
         return []

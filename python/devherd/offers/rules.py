@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from devherd._native import Device, vendors
 from devherd.config.resolved import ResolvedConfig, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
-from devherd.inventory import DeviceKey, Entry
+from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry
 from devherd.proto import spool_pb2
 from devherd.spool import ids_of
 from devherd.text import resource_name_refusal
@@ -120,10 +120,11 @@ class _Choice:
 
 
 class Arranger:
-    """Arranges the devices of a node under one configuration; the rules are applied only to new entries."""
+    """Arranges the devices of a node for one way under one configuration; rules are applied only to new entries."""
 
-    def __init__(self, config: ResolvedConfig) -> None:
+    def __init__(self, config: ResolvedConfig, way: str = DEVICE_PLUGIN) -> None:
         self._config = config
+        self._way = way
         self._choices: dict[DeviceKey, _Choice] = {}
         self._refusals: dict[str, str | None] = {}
         """By resource name: why it is refused, or None. Cached because many devices have the same name."""
@@ -145,14 +146,14 @@ class Arranger:
                 result.problems.append(choice.problem)
             if choice.offered is not None:
                 _advertise(choice, choice.offered, by_name)
-        for pool in self._config.pools:
+        for pool in self._config.pools if self._way == DEVICE_PLUGIN else ():
             _add_empty(self._config, pool, by_name)
         result.offers = [by_name[name] for name in sorted(by_name)]
         return result
 
     def _choose(self, entry: Entry) -> _Choice:
-        if entry.left_out:
-            return _Choice(entry, f"left out: {entry.left_out}")
+        if self._way in entry.left_out:
+            return _Choice(entry, f"left out: {entry.left_out[self._way]}")
         number, rule = _rule_for(self._config.resources, entry)
         described = _describe(number, entry.vendor)
         if not rule.advertise:
@@ -182,9 +183,9 @@ class Arranger:
         return known
 
 
-def arrange(config: ResolvedConfig, entries: Iterable[Entry]) -> Offers:
-    """The offers of these devices under this configuration, without regard to health."""
-    return Arranger(config).arrange(entries)
+def arrange(config: ResolvedConfig, entries: Iterable[Entry], way: str = DEVICE_PLUGIN) -> Offers:
+    """The offers of these devices by this way under this configuration, without regard to health."""
+    return Arranger(config, way).arrange(entries)
 
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
@@ -196,15 +197,11 @@ def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, Reso
     return None, _DEFAULT_RULE
 
 
-ELSEWHERE = "sriov_elsewhere"
-"""The fact of a physical function whose virtual functions are no devices here."""
 _NAMES = frozenset({"pci_address", "id", "card"})
 
 
 def is_named(config: ResolvedConfig, device: Device) -> bool:
-    """Whether a rule offers, by its name, a physical function whose virtual functions are no devices here."""
-    if device.attribute(ELSEWHERE) is None:
-        return False
+    """Whether a rule offers the device by its name."""
     _, rule = _rule_for(config.resources, Entry(device, device.resource_name or ""))
     return rule.advertise and bool(_NAMES & rule.match.facts.keys())
 

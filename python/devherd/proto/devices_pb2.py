@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65vherd/proto/devices.proto\x12\x0f\x64\x65vherd.devices\"\xc2\x02\n\tInventory\x12-\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1c.devherd.devices.KnownDevice\x12<\n\tplatforms\x18\x02 \x03(\x0b\x32).devherd.devices.Inventory.PlatformsEntry\x12\x45\n\x0evendor_options\x18\x03 \x03(\x0b\x32-.devherd.devices.Inventory.VendorOptionsEntry\x1aK\n\x0ePlatformsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.devherd.devices.Platform:\x02\x38\x01\x1a\x34\n\x12VendorOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb4\x01\n\x0bKnownDevice\x12\'\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x17.devherd.devices.Device\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x1f\n\x12gone_since_seconds\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08left_out\x18\x04 \x01(\t\x12\x1b\n\x13\x66ound_since_seconds\x18\x05 \x01(\x01\x42\x15\n\x13_gone_since_seconds\"\x85\x04\n\x06\x44\x65vice\x12\x0e\n\x06vendor\x18\x01 \x01(\t\x12\x0c\n\x04\x63\x61rd\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x15\n\rresource_name\x18\x04 \x01(\t\x12!\n\x19\x66irst_sight_resource_name\x18\x05 \x01(\t\x12\x12\n\nnuma_nodes\x18\x06 \x03(\r\x12\x13\n\x0bnuma_source\x18\x07 \x01(\t\x12(\n\x05paths\x18\x08 \x03(\x0b\x32\x19.devherd.devices.HostPath\x12;\n\nattributes\x18\t \x03(\x0b\x32\'.devherd.devices.Device.AttributesEntry\x12\x39\n\tdistances\x18\n \x03(\x0b\x32&.devherd.devices.Device.DistancesEntry\x12\x0e\n\x06shares\x18\x0b \x03(\t\x12/\n\tfunctions\x18\x0c \x03(\x0b\x32\x1c.devherd.devices.PciFunction\x12\x0f\n\x07\x61waited\x18\r \x03(\t\x1aH\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.devherd.devices.Fact:\x02\x38\x01\x1a\x30\n\x0e\x44istancesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"_\n\x0bPciFunction\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x06\x64river\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08physical\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_driverB\x0b\n\t_physical\"\xbd\x01\n\x08Platform\x12=\n\nattributes\x18\x01 \x03(\x0b\x32).devherd.devices.Platform.AttributesEntry\x12(\n\x05paths\x18\x02 \x03(\x0b\x32\x19.devherd.devices.HostPath\x1aH\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.devherd.devices.Fact:\x02\x38\x01\"g\n\x04\x46\x61\x63t\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x10\n\x06number\x18\x02 \x01(\x12H\x00\x12\x11\n\x07version\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x62oolean\x18\x05 \x01(\x08H\x00\x12\x0e\n\x06source\x18\x04 \x01(\tB\x07\n\x05value\"\xae\x01\n\x08HostPath\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07is_node\x18\x03 \x01(\x08\x12\'\n\x06number\x18\x04 \x01(\x0b\x32\x17.devherd.devices.Number\x12\x13\n\x0bis_required\x18\x05 \x01(\x08\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\'\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0b\x32\x17.devherd.devices.Access\"%\n\x06\x41\x63\x63\x65ss\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0c\n\x04mode\x18\x02 \x01(\r\"&\n\x06Number\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64\x65vherd/proto/devices.proto\x12\x0f\x64\x65vherd.devices\"\xc2\x02\n\tInventory\x12-\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1c.devherd.devices.KnownDevice\x12<\n\tplatforms\x18\x02 \x03(\x0b\x32).devherd.devices.Inventory.PlatformsEntry\x12\x45\n\x0evendor_options\x18\x03 \x03(\x0b\x32-.devherd.devices.Inventory.VendorOptionsEntry\x1aK\n\x0ePlatformsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.devherd.devices.Platform:\x02\x38\x01\x1a\x34\n\x12VendorOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x95\x02\n\x0bKnownDevice\x12\'\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x17.devherd.devices.Device\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x1f\n\x12gone_since_seconds\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x13\x66ound_since_seconds\x18\x05 \x01(\x01\x12;\n\x08left_out\x18\x06 \x03(\x0b\x32).devherd.devices.KnownDevice.LeftOutEntry\x1a.\n\x0cLeftOutEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x15\n\x13_gone_since_secondsJ\x04\x08\x04\x10\x05\"\x85\x04\n\x06\x44\x65vice\x12\x0e\n\x06vendor\x18\x01 \x01(\t\x12\x0c\n\x04\x63\x61rd\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x15\n\rresource_name\x18\x04 \x01(\t\x12!\n\x19\x66irst_sight_resource_name\x18\x05 \x01(\t\x12\x12\n\nnuma_nodes\x18\x06 \x03(\r\x12\x13\n\x0bnuma_source\x18\x07 \x01(\t\x12(\n\x05paths\x18\x08 \x03(\x0b\x32\x19.devherd.devices.HostPath\x12;\n\nattributes\x18\t \x03(\x0b\x32\'.devherd.devices.Device.AttributesEntry\x12\x39\n\tdistances\x18\n \x03(\x0b\x32&.devherd.devices.Device.DistancesEntry\x12\x0e\n\x06shares\x18\x0b \x03(\t\x12/\n\tfunctions\x18\x0c \x03(\x0b\x32\x1c.devherd.devices.PciFunction\x12\x0f\n\x07\x61waited\x18\r \x03(\t\x1aH\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.devherd.devices.Fact:\x02\x38\x01\x1a\x30\n\x0e\x44istancesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"_\n\x0bPciFunction\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x06\x64river\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08physical\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_driverB\x0b\n\t_physical\"\xbd\x01\n\x08Platform\x12=\n\nattributes\x18\x01 \x03(\x0b\x32).devherd.devices.Platform.AttributesEntry\x12(\n\x05paths\x18\x02 \x03(\x0b\x32\x19.devherd.devices.HostPath\x1aH\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.devherd.devices.Fact:\x02\x38\x01\"g\n\x04\x46\x61\x63t\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x10\n\x06number\x18\x02 \x01(\x12H\x00\x12\x11\n\x07version\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x62oolean\x18\x05 \x01(\x08H\x00\x12\x0e\n\x06source\x18\x04 \x01(\tB\x07\n\x05value\"\xae\x01\n\x08HostPath\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07is_node\x18\x03 \x01(\x08\x12\'\n\x06number\x18\x04 \x01(\x0b\x32\x17.devherd.devices.Number\x12\x13\n\x0bis_required\x18\x05 \x01(\x08\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\'\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0b\x32\x17.devherd.devices.Access\"%\n\x06\x41\x63\x63\x65ss\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0c\n\x04mode\x18\x02 \x01(\r\"&\n\x06Number\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INVENTORY_PLATFORMSENTRY']._serialized_options = b'8\001'
   _globals['_INVENTORY_VENDOROPTIONSENTRY']._loaded_options = None
   _globals['_INVENTORY_VENDOROPTIONSENTRY']._serialized_options = b'8\001'
+  _globals['_KNOWNDEVICE_LEFTOUTENTRY']._loaded_options = None
+  _globals['_KNOWNDEVICE_LEFTOUTENTRY']._serialized_options = b'8\001'
   _globals['_DEVICE_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_options = b'8\001'
   _globals['_DEVICE_DISTANCESENTRY']._loaded_options = None
@@ -48,25 +50,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INVENTORY_VENDOROPTIONSENTRY']._serialized_start=319
   _globals['_INVENTORY_VENDOROPTIONSENTRY']._serialized_end=371
   _globals['_KNOWNDEVICE']._serialized_start=374
-  _globals['_KNOWNDEVICE']._serialized_end=554
-  _globals['_DEVICE']._serialized_start=557
-  _globals['_DEVICE']._serialized_end=1074
-  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_start=952
-  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_end=1024
-  _globals['_DEVICE_DISTANCESENTRY']._serialized_start=1026
-  _globals['_DEVICE_DISTANCESENTRY']._serialized_end=1074
-  _globals['_PCIFUNCTION']._serialized_start=1076
-  _globals['_PCIFUNCTION']._serialized_end=1171
-  _globals['_PLATFORM']._serialized_start=1174
-  _globals['_PLATFORM']._serialized_end=1363
-  _globals['_PLATFORM_ATTRIBUTESENTRY']._serialized_start=952
-  _globals['_PLATFORM_ATTRIBUTESENTRY']._serialized_end=1024
-  _globals['_FACT']._serialized_start=1365
-  _globals['_FACT']._serialized_end=1468
-  _globals['_HOSTPATH']._serialized_start=1471
-  _globals['_HOSTPATH']._serialized_end=1645
-  _globals['_ACCESS']._serialized_start=1647
-  _globals['_ACCESS']._serialized_end=1684
-  _globals['_NUMBER']._serialized_start=1686
-  _globals['_NUMBER']._serialized_end=1724
+  _globals['_KNOWNDEVICE']._serialized_end=651
+  _globals['_KNOWNDEVICE_LEFTOUTENTRY']._serialized_start=576
+  _globals['_KNOWNDEVICE_LEFTOUTENTRY']._serialized_end=622
+  _globals['_DEVICE']._serialized_start=654
+  _globals['_DEVICE']._serialized_end=1171
+  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_start=1049
+  _globals['_DEVICE_ATTRIBUTESENTRY']._serialized_end=1121
+  _globals['_DEVICE_DISTANCESENTRY']._serialized_start=1123
+  _globals['_DEVICE_DISTANCESENTRY']._serialized_end=1171
+  _globals['_PCIFUNCTION']._serialized_start=1173
+  _globals['_PCIFUNCTION']._serialized_end=1268
+  _globals['_PLATFORM']._serialized_start=1271
+  _globals['_PLATFORM']._serialized_end=1460
+  _globals['_PLATFORM_ATTRIBUTESENTRY']._serialized_start=1049
+  _globals['_PLATFORM_ATTRIBUTESENTRY']._serialized_end=1121
+  _globals['_FACT']._serialized_start=1462
+  _globals['_FACT']._serialized_end=1565
+  _globals['_HOSTPATH']._serialized_start=1568
+  _globals['_HOSTPATH']._serialized_end=1742
+  _globals['_ACCESS']._serialized_start=1744
+  _globals['_ACCESS']._serialized_end=1781
+  _globals['_NUMBER']._serialized_start=1783
+  _globals['_NUMBER']._serialized_end=1821
 # @@protoc_insertion_point(module_scope)

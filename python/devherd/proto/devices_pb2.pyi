@@ -99,29 +99,51 @@ class KnownDevice(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LeftOutEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DEVICE_FIELD_NUMBER: _builtins.int
     RESOURCE_NAME_FIELD_NUMBER: _builtins.int
     GONE_SINCE_SECONDS_FIELD_NUMBER: _builtins.int
-    LEFT_OUT_FIELD_NUMBER: _builtins.int
     FOUND_SINCE_SECONDS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     resource_name: _builtins.str
     """the vendor's name for its resource; the last known one while unreadable"""
     gone_since_seconds: _builtins.float
     """CLOCK_MONOTONIC; absent while present"""
-    left_out: _builtins.str
-    """why its vendor does not offer it; empty for most"""
     found_since_seconds: _builtins.float
     """CLOCK_MONOTONIC: the first scan that found it, since it was gone last"""
     @_builtins.property
     def device(self) -> Global___Device: ...
+    @_builtins.property
+    def left_out(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """by way, device-plugin or cdi: why its vendor does not offer it; empty for most"""
+
     def __init__(
         self,
         *,
         device: Global___Device | None = ...,
         resource_name: _builtins.str = ...,
         gone_since_seconds: _builtins.float | None = ...,
-        left_out: _builtins.str = ...,
         found_since_seconds: _builtins.float = ...,
+        left_out: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gone_since_seconds", b"_gone_since_seconds", "device", b"device", "gone_since_seconds", b"gone_since_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

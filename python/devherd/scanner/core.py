@@ -13,7 +13,7 @@ from devherd._native import Device, Edits, Look, Platform, Poller, Problem, Scan
 from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
-from devherd.inventory import Entry
+from devherd.inventory import DEVICE_PLUGIN, Entry
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
 from devherd.text import amount
@@ -56,12 +56,13 @@ def settled_looks(poller: Poller) -> list[Look]:
     return looks
 
 
-def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], str | None]:
-    """Why a device is not offered although no rule says so; None if it is offered, or if a rule names it."""
+def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], Mapping[str, str]]:
+    """Why a device is not offered although no rule says so, by each way in use that does not offer it."""
 
-    def why(device: Device) -> str | None:
-        reason = native.left_out(device)
-        return None if reason is not None and rules.is_named(config, device) else reason
+    def why(device: Device) -> Mapping[str, str]:
+        answers = {way: answer for way in config.ways if (answer := native.left_out(device, way)) is not None}
+        is_named = any(unless_named for _, unless_named in answers.values()) and rules.is_named(config, device)
+        return {way: why for way, (why, unless_named) in answers.items() if not (unless_named and is_named)}
 
     return why
 
@@ -151,4 +152,4 @@ def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugi
 
 def edits_for(native: Scanner, platforms: Mapping[str, Platform], entry: Entry, resource_name: str) -> Edits | None:
     """The container edits of a device under a resource name; None if its vendor is switched off."""
-    return native.edits(entry.device, platforms.get(entry.key[0]), "device-plugin", resource_name)
+    return native.edits(entry.device, platforms.get(entry.key[0]), DEVICE_PLUGIN, resource_name)

@@ -117,8 +117,8 @@ class Observer:
         """The vendors whose options have changed since the last scan."""
         self.last_scan: Scan | None = None
         self.changes_in_silence = self._has_other_rules = False
-        """Whether the last scan has found a device that can change into another one without an event; whether rules of
-        the configuration have changed since: one may name what is left out."""
+        """Whether the last scan has found a device that can change into another one without an event; whether rules or
+        ways of the configuration have changed since: they decide what is left out."""
         self.scan_problems: list[spool_pb2.Problem] = []
         self.kernel_log_problems: list[spool_pb2.Problem] = []
         self.problems: list[spool_pb2.Problem] = []
@@ -150,7 +150,7 @@ class Observer:
         if config.cdi_directory != self.config.cdi_directory:
             self._cdi = CdiSpecs(config)
         self._reconfigured |= changed
-        self._has_other_rules |= config.resources != self.config.resources
+        self._has_other_rules |= (config.resources, config.ways) != (self.config.resources, self.config.ways)
         self._judge_by(config)
         self.offering.reconfigure(config)
         self.kernel_log.reconfigure(config)

@@ -11,7 +11,7 @@ from devherd._native import Edits, Finding, Platform
 from devherd.cdi import CdiDirectory
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Seen
-from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry, Inventory
 from devherd.log import Once
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
@@ -64,7 +64,7 @@ class CdiSpecs:
         known_for = inventory.platforms, inventory.vendor_options
         before = self._known if known_for == self._known_for else {}
         self._known, self._known_for = {}, known_for
-        entries = [entry for entry in inventory.entries.values() if not entry.left_out]
+        entries = [entry for entry in inventory.entries.values() if DEVICE_PLUGIN not in entry.left_out]
         for entry in entries:
             known = before.get(entry.key)
             self._known[entry.key] = known if known and known[0] is entry else (entry, _specs(entry, edits_of))

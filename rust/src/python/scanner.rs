@@ -194,8 +194,9 @@ impl Scanner {
         Ok(lock(&self.0).edits(&device.0, platform, way(by)?, resource_name).map(Edits::from))
     }
 
-    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
-        lock(&self.0).left_out(&device.0)
+    fn left_out(&self, device: &Device, by: &str) -> PyResult<Option<(Cow<'static, str>, bool)>> {
+        let left_out = lock(&self.0).left_out(&device.0, way(by)?);
+        Ok(left_out.map(|left_out| (left_out.why, left_out.unless_named)))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]

@@ -2,7 +2,6 @@
 
 mod unserved;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::health::Poller;
 use crate::host::Host;
 use crate::host::attribute::refused_opens;
 use crate::settings::Settings;
-use crate::vendors::Vendor;
+use crate::vendors::{LeftOut, Vendor};
 use unserved::{Said, Unserved};
 
 /// Deadline of a vendor's scan, in probe deadlines: it waits for its cards, and for what they have in common.
@@ -148,10 +147,10 @@ impl Scanner {
         Some(vendor.edits(device, platform, way, resource_name))
     }
 
-    /// Why the vendor's options keep a device out of the offers; `None` if it is offered, or the vendor is switched off.
+    /// Why a device is not offered by this way; `None` if it is offered, or the vendor is switched off.
     #[must_use]
-    pub fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
-        self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device)
+    pub fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device, way)
     }
 
     /// For each of these devices, which the last scan could not examine: whether it is gone, because its PCI function

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bus::functions::Functions;
 use crate::device::{Device, Reading};
-use crate::edits::Edits;
+use crate::edits::{Edits, Way};
 use crate::health::sources::temperature;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, content};
@@ -64,6 +64,13 @@ pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Optio
     let (prefix, value) = by_uuid.unwrap_or_else(|| ("PCI_RESOURCE", device.text("pci_address").unwrap_or_default()));
     let name = format!("{prefix}_{}", in_capitals(resource_name));
     Some(Edits { envs: [(name, value)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
+}
+
+/// The reason why a device for virtual machines is not offered by this way; `None` for one that is offered, and for a
+/// device that is meant for containers. `KubeVirt` finds devices of DRA by metadata files only.
+pub(super) fn left_to_virtual_machines(device: &Device, way: Way) -> Option<&'static str> {
+    let is_left = way == Way::Cdi && device.attributes.contains_key(IOMMU_GROUP);
+    is_left.then_some("it is for virtual machines, which are given devices by the device plugin alone")
 }
 
 /// The resource name as KubeVirt's `ResourceNameToEnvVar` writes it, with hyphens kept: `AMD_COM_GPU`.

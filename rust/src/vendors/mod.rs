@@ -29,16 +29,35 @@ use crate::host::Host;
 /// The fact with the drivers of a physical function's virtual ones, if none of these is a device here.
 const VIRTUAL_FUNCTIONS_ELSEWHERE: &str = "sriov_elsewhere";
 
+/// Why a device is not offered by one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The reason, for users.
+    pub why: Cow<'static, str>,
+    /// Whether a rule of the configuration that names the device offers it all the same.
+    pub unless_named: bool,
+}
+
+impl LeftOut {
+    /// Left out for this reason, whatever the rules say.
+    fn because(why: &'static str) -> Self {
+        Self { why: why.into(), unless_named: false }
+    }
+}
+
 /// The reason for leaving a physical function out of the offers; `None` for a function without virtual ones.
-fn virtual_functions_instead(device: &Device) -> Option<Cow<'static, str>> {
+fn virtual_functions_instead(device: &Device) -> Option<LeftOut> {
     device.attributes.get(VIRTUAL_FUNCTIONS)?;
     Some(match device.text(VIRTUAL_FUNCTIONS_ELSEWHERE) {
-        None => "its virtual functions are offered instead".into(),
-        Some(drivers) => format!(
-            "its virtual functions are under {drivers}, and no devices here: a rule of `resources` that names its \
-             `pci_address` offers it"
-        )
-        .into(),
+        None => LeftOut::because("its virtual functions are offered instead"),
+        Some(drivers) => LeftOut {
+            why: format!(
+                "its virtual functions are under {drivers}, and no devices here: a rule of `resources` that names its \
+                 `pci_address` offers it"
+            )
+            .into(),
+            unless_named: true,
+        },
     })
 }
 
@@ -73,9 +92,9 @@ pub trait Vendor: Send + Sync {
         false
     }
 
-    /// The reason, for users, why the options keep a device out of the offers: its parts are offered instead, or the
-    /// whole that it belongs to. `None` if the device is offered. A pure function of the device and the options.
-    fn left_out(&self, _device: &Device) -> Option<Cow<'static, str>> {
+    /// Why a device is not offered by this way: its parts are offered instead, or the whole that it belongs to, or the
+    /// way has no use for it. `None` if the device is offered. A pure function of its arguments and of the options.
+    fn left_out(&self, _device: &Device, _way: Way) -> Option<LeftOut> {
         None
     }
 

@@ -17,10 +17,10 @@ pub struct KnownDevice {
     pub resource_name: ::prost::alloc::string::String,
     #[prost(double, optional, tag = "3")]
     pub gone_since_seconds: ::core::option::Option<f64>,
-    #[prost(string, tag = "4")]
-    pub left_out: ::prost::alloc::string::String,
     #[prost(double, tag = "5")]
     pub found_since_seconds: f64,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub left_out: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Device {

@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::Vendor;
 use super::gpus;
 use super::per_card::per_card;
+use super::{LeftOut, Vendor};
 use crate::device::{Device, Found, Platform};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
@@ -113,6 +113,10 @@ impl Vendor for Amd {
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
         container_edits(device, way, resource_name)
+    }
+
+    fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        gpus::left_to_virtual_machines(device, way).map(LeftOut::because)
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::card::{CardNode, Facts};
 use super::models;
-use super::{IntelGpuByPath, IntelGpuMonitoring, NAMESPACE, VENDOR};
+use super::{CARD, IntelGpuByPath, IntelGpuMonitoring, NAMESPACE, VENDOR};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, HostPath, NotExamined, Problem};
 use crate::health::sources::scan;
@@ -90,7 +90,7 @@ fn whole_card(
 
 fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     facts.function.describe(host, device);
-    device.note("card", &facts.card.name, host.own_path(facts.card.device.join("drm").join(&facts.card.name)));
+    device.note(CARD, &facts.card.name, host.own_path(facts.card.device.join("drm").join(&facts.card.name)));
     if let Some(((_, id), source)) = &facts.function.id {
         if let Some((model, family)) = models::named(*id) {
             device.note("model", model, host.own_path(source));

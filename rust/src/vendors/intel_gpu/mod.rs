@@ -16,14 +16,13 @@ mod card;
 mod locate;
 mod models;
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::per_card::per_card;
-use super::{Vendor, virtual_functions_instead};
+use super::{LeftOut, Vendor, virtual_functions_instead};
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Mount, Way, cdi_name};
 use crate::fence::Fence;
@@ -88,8 +87,12 @@ impl Vendor for IntelGpu {
         is_wanted.then(|| host.absolute(advertise::DIRECTORY)).into_iter().collect()
     }
 
-    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
-        virtual_functions_instead(device)
+    /// Leaves out cards with virtual functions, as Intel's plugin does, and by both ways: Intel's DRA driver offers them
+    /// beside these, which gives the same hardware twice.
+    fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        let is_card = device.attributes.contains_key(CARD);
+        let cards_instead = (way == Way::Cdi && !is_card).then(|| LeftOut::because(CARDS_INSTEAD));
+        cards_instead.or_else(|| virtual_functions_instead(device))
     }
 }
 
@@ -162,12 +165,15 @@ pub enum IntelGpuByPath {
 }
 
 const CDI_KIND: &str = "intel.cdi.k8s.io/gpu";
+/// The attribute that every card has, and no monitoring device.
+const CARD: &str = "card";
+const CARDS_INSTEAD: &str = "the cards whose nodes it has are offered instead";
 
 /// The card's nodes and links. The answer contains both device plugin edits and CDI names, as in Intel's plugin;
 /// monitoring devices have only nodes.
 fn container_edits(device: &Device, way: Way) -> Edits {
     let nodes = Edits::of_nodes(&device.paths, "rw");
-    let Some(card) = device.text("card") else { return nodes.given(way, || cdi_name(device)) };
+    let Some(card) = device.text(CARD) else { return nodes.given(way, || cdi_name(device)) };
     let links = device.paths.iter().filter(|path| !path.is_node).map(|path| Mount::same(&path.path));
     let edits = Edits { mounts: links.collect(), ..nodes };
     let by_cdi = edits.clone().by_cdi(format!("{CDI_KIND}={card}"));

@@ -22,6 +22,8 @@ const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 /// The attribute that whole GPUs have if they support MIG.
 const MIG_MODE: &str = "mig_mode";
 const ENABLED: &str = "enabled";
+/// The attribute of a GPU with MIG devices: their number.
+const MIG_DEVICES: &str = "mig_devices";
 /// The attribute that only MIG devices have.
 const INSTANCE: &str = "gpu_instance";
 const COMPUTE_INSTANCE: &str = "compute_instance";
@@ -434,7 +436,7 @@ fn describe_mode(host: &Host, device: &mut Device, parent: &Parent, minor: u32) 
     if !parent.instances().is_empty() {
         let source = host.own_path(mig::directory(host, minor));
         device.note(MIG_MODE, ENABLED, &source);
-        device.note("mig_devices", parent.instances().len() as u64, source);
+        device.note(MIG_DEVICES, parent.instances().len() as u64, source);
     } else if let Some(is_enabled) = parent.nvml.and_then(|nvml| nvml.mig_mode) {
         device.note(MIG_MODE, if is_enabled { ENABLED } else { "disabled" }, nvml_facts::FACT_SOURCE);
     }
@@ -458,15 +460,17 @@ pub(super) fn changes_in_silence(device: &Device) -> bool {
         || device.text(MIG_MODE).as_deref() == Some(ENABLED)
 }
 
-/// The reason why the options keep a device out of the offers.
-pub(super) fn left_out(device: &Device, strategy: MigStrategy) -> Option<&'static str> {
-    let is_part = device.attributes.contains_key(INSTANCE);
-    match strategy {
-        MigStrategy::None => is_part.then_some("`vendors.nvidia.mig_strategy` is `none`"),
-        MigStrategy::Single | MigStrategy::Mixed => {
-            (device.text(MIG_MODE).as_deref() == Some(ENABLED)).then_some("its MIG devices are offered instead")
-        }
+/// The reason why a GPU or a MIG device is not offered by this way. The MIG strategy is the device plugin's: by CDI MIG
+/// devices are always offered, and no GPU in MIG mode, like NVIDIA's DRA driver (`GetPerGpuAllocatableDevices`).
+/// <https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/95932046683719c43b6a0dd9613c2e5aad5d6703/cmd/gpu-kubelet-plugin/nvlib.go>
+pub(super) fn left_out(device: &Device, way: Way, strategy: MigStrategy) -> Option<&'static str> {
+    if way == Way::DevicePlugin && strategy == MigStrategy::None {
+        return device.attributes.contains_key(INSTANCE).then_some("`vendors.nvidia.mig_strategy` is `none`");
     }
+    let has_parts = device.attributes.contains_key(MIG_DEVICES);
+    let why =
+        if has_parts { "its MIG devices are offered instead" } else { "it is in MIG mode, and has no MIG devices" };
+    (device.text(MIG_MODE).as_deref() == Some(ENABLED)).then_some(why)
 }
 
 /// Adds NVML's attributes of a MIG device; its memory replaces the GPU's.

@@ -42,7 +42,6 @@ mod tegra;
 mod vgpu;
 mod wsl;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +49,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Deserialize;
 
 use super::table::Surroundings;
-use super::{Vendor, gpus};
+use super::{LeftOut, Vendor, gpus};
 use crate::device::{Device, Found, Platform, Problem};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
@@ -202,10 +201,12 @@ impl Vendor for Nvidia {
         found.iter().any(|device| advertise::changes_in_silence(device))
     }
 
-    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
-        let for_virtual_machines = self.options.passthrough.then(|| mediated::left_out(device)).flatten();
-        let left_out = for_virtual_machines.or_else(|| advertise::left_out(device, self.options.mig_strategy));
-        left_out.map(Cow::from)
+    fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        let given_to_them = || self.options.passthrough.then(|| mediated::left_out(device)).flatten();
+        gpus::left_to_virtual_machines(device, way)
+            .or_else(given_to_them)
+            .or_else(|| advertise::left_out(device, way, self.options.mig_strategy))
+            .map(LeftOut::because)
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {

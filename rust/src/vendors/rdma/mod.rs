@@ -12,7 +12,6 @@ mod advertise;
 mod card;
 mod locate;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use serde_json::json;
 
 use super::card_cache::{CardCache, Located};
 use super::per_card::per_card;
-use super::{Vendor, virtual_functions_instead};
+use super::{LeftOut, Vendor, virtual_functions_instead};
 use crate::device::{Device, Found, Platform};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
@@ -82,8 +81,11 @@ impl Vendor for Rdma {
     }
 
     /// Leaves out physical functions with virtual ones, as in sriov-network-device-plugin.
-    fn left_out(&self, device: &Device) -> Option<Cow<'static, str>> {
-        virtual_functions_instead(device)
+    fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        let is_in_place_of_devices = way == Way::Cdi && is_pool(device);
+        is_in_place_of_devices
+            .then(|| LeftOut::because("the RDMA devices whose nodes it has are offered instead"))
+            .or_else(|| virtual_functions_instead(device))
     }
 }
 
@@ -118,6 +120,11 @@ impl Located for Hca {
     fn key(&self) -> &str {
         &self.name
     }
+}
+
+/// Whether the device is a pool, not an RDMA device.
+fn is_pool(device: &Device) -> bool {
+    device.resource_name.as_ref() == Some(&device.card)
 }
 
 /// Options of RDMA devices.
