@@ -516,10 +516,13 @@ class Scanner:
 
     @property
     def is_simulated(self) -> bool: ...
-    def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
+    def edits(
+        self, device: Device, platform: Platform | None, by: str, resource_name: str, mps_root: str | None = None
+    ) -> Edits | None:
         """What a container gets for a device. `by` is `device-plugin` or `cdi`; ValueError for others.
 
-        None if this scanner does not serve the device's vendor. Device and platform may be from any scan, or restored.
+        `mps_root`: the directory of NVIDIA's Multi-Process Service, if containers share the device through it. None if
+        this scanner does not serve the device's vendor. Device and platform may be from any scan, or restored.
         """
 
     def left_out(self, device: Device, by: str) -> tuple[str, bool] | None:

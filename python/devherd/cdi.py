@@ -7,16 +7,18 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devherd import spool
 from devherd._native import NaturalKey, vendors
 from devherd.spool import Identity, identity_of
+from devherd.text import joined_variables
 
 if TYPE_CHECKING:
     from devherd._native import Edits, Mount
+    from devherd.proto import spool_pb2
 
 ContainerEdits = dict[str, Any]
 """A containerEdits object of a spec."""
@@ -90,12 +92,38 @@ def spec_text(edits: Mapping[str, ContainerEdits], present: Collection[str]) -> 
     if file_name(kind).endswith(".json"):
         together = [parsed[name] for name in parsed if name in present] or parsed.values()
         parsed.setdefault(f"{kind}={ALL}", _union(together))
+    return _text(kind, parsed, common)
+
+
+def _text(kind: str, edits: Mapping[str, ContainerEdits], common: ContainerEdits | None = None) -> str:
     spec: dict[str, Any] = {"cdiVersion": "", "kind": kind, "devices": []}
-    spec["devices"] = [{"name": name.partition("=")[2], "containerEdits": parsed[name]} for name in parsed]
+    spec["devices"] = [{"name": name.partition("=")[2], "containerEdits": edits[name]} for name in edits]
     if common:
         spec["containerEdits"] = common
     spec["cdiVersion"] = lowest_version(spec)
     return json.dumps(spec, indent=2) + "\n"
+
+
+def claim_spec(kind: str, claim: str, edits: Sequence["Edits | spool_pb2.Edits"]) -> str | None:
+    """The spec with what the devices of a claim need beside their static specs; None if that is nothing.
+
+    It has one device, `{kind}={claim}`. `claim`: the claim's uid. `edits`: those of each device by way `cdi`, under the
+    name by which the container asks for it. The variables are joined as in an answer of the device plugin: the static
+    specs cannot contain them, because a runtime keeps the last device's value of each.
+    """
+    variables = joined_variables(each.envs for each in edits)
+    mounts = list(
+        dict.fromkeys((one.host_path, one.container_path, one.read_only) for each in edits for one in each.mounts)
+    )
+    parts: ContainerEdits = {
+        "env": [f"{name}={value}" for name, value in variables.items()],
+        "mounts": [
+            {"hostPath": host, "containerPath": container, "options": _binding(read_only=read_only)}
+            for host, container, read_only in mounts
+        ],
+    }
+    own = {part: items for part, items in parts.items() if items}
+    return _text(kind, {f"{kind}={claim}": own}) if own else None
 
 
 def read(text: str) -> dict[str, ContainerEdits]:
@@ -128,7 +156,11 @@ def host_nodes(edits: ContainerEdits) -> list[str]:
 
 
 def _options(mount: "Mount") -> list[str]:
-    return mount.options or ["rbind", "rprivate", "ro" if mount.read_only else "rw"]
+    return mount.options or _binding(read_only=mount.read_only)
+
+
+def _binding(*, read_only: bool) -> list[str]:
+    return ["rbind", "rprivate", "ro" if read_only else "rw"]
 
 
 def _all(edits: Iterable[ContainerEdits], part: str) -> Iterable[ContainerEdits]:

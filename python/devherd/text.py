@@ -1,8 +1,9 @@
-"""Human-readable amounts, durations and versions; also the check of resource names."""
+"""Human-readable amounts, durations and versions; the check of resource names; the variables of several devices."""
 
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from devherd import _native
@@ -107,3 +108,25 @@ def version_text(number: str, known_revision: str) -> str:
 def version_line() -> str:
     """The output of `devherd --version`."""
     return version_text(version(), revision())
+
+
+def joined_variables(variables: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The environment variables of a container with several devices, by name in order; `variables`: those of each.
+
+    Different values of one variable are joined: JSON objects (PCIDEVICE_…_INFO) into one object, others into a list
+    with commas (NVIDIA_VISIBLE_DEVICES).
+    """
+    values: dict[str, dict[str, None]] = {}
+    for of_device in variables:
+        for name, value in of_device.items():
+            values.setdefault(name, {})[value] = None
+    return {name: _joined([*values[name]]) for name in sorted(values)}
+
+
+def _joined(different: Sequence[str]) -> str:
+    if len(different) == 1:
+        return different[0]
+    if all(value.startswith("{") for value in different):
+        members = {key: one for value in different for key, one in json.loads(value).items()}
+        return json.dumps(members, separators=(",", ":"))
+    return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))

@@ -22,10 +22,16 @@ pub enum Way {
 }
 
 /// Changes to a container.
+///
+/// By CDI almost all of them are in `specs`. What is beside these belongs in no static spec: annotations, which no spec
+/// can contain, and what depends on the other devices of the container or on the name under which it asks for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edits {
     /// Environment variables.
     pub envs: BTreeMap<String, String>,
+    /// Environment variables that the devices of one container join: a runtime that applies several specs keeps the last
+    /// device's value. [`Self::given`] makes them `envs`.
+    pub joined_envs: BTreeMap<String, String>,
     /// Annotations for the container runtime; a CDI spec cannot contain them.
     pub annotations: BTreeMap<String, String>,
     /// Device nodes created in the container.
@@ -90,6 +96,7 @@ impl Edits {
     #[must_use]
     pub fn and(mut self, more: Self) -> Self {
         self.envs.extend(more.envs);
+        self.joined_envs.extend(more.joined_envs);
         self.annotations.extend(more.annotations);
         self.nodes.extend(more.nodes);
         self.mounts.extend(more.mounts);
@@ -105,29 +112,28 @@ impl Edits {
         Self { nodes: nodes.collect(), ..Self::default() }
     }
 
-    /// Moves the edits into the spec of one CDI name. Annotations stay outside, because a spec cannot contain them;
-    /// without other edits there is no name.
+    /// Moves the edits into the spec of one CDI name, but for annotations and joined variables; without other edits there
+    /// is no name.
     #[must_use]
     pub fn by_cdi(mut self, name: String) -> Self {
         let annotations = std::mem::take(&mut self.annotations);
+        let joined_envs = std::mem::take(&mut self.joined_envs);
+        let outside = Self { annotations, joined_envs, ..Self::default() };
         if self.is_empty() {
-            return Self { annotations, ..Self::default() };
+            return outside;
         }
-        Self {
-            annotations,
-            cdi_devices: vec![name.clone()],
-            specs: BTreeMap::from([(name, Arc::new(self))]),
-            ..Self::default()
-        }
+        Self { cdi_devices: vec![name.clone()], specs: BTreeMap::from([(name, Arc::new(self))]), ..outside }
     }
 
     /// The edits in the form for `way`: as they are for the device plugin API, or as one CDI name.
     #[must_use]
     pub fn given(self, way: Way, cdi_name: impl FnOnce() -> String) -> Self {
-        match way {
+        let mut given = match way {
             Way::DevicePlugin => self,
             Way::Cdi => self.by_cdi(cdi_name()),
-        }
+        };
+        given.envs.append(&mut given.joined_envs);
+        given
     }
 }
 
@@ -160,4 +166,25 @@ pub fn cdi_name(device: &Device) -> String {
     let legal = |letter: char| if letter.is_ascii_alphanumeric() || "_-.:".contains(letter) { letter } else { '_' };
     let name: String = whole.chars().map(legal).collect();
     format!("devherd/{}={}", device.vendor, name.trim_matches(|letter: char| !letter.is_ascii_alphanumeric()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(name: &str) -> BTreeMap<String, String> {
+        [(name.to_owned(), "x".to_owned())].into()
+    }
+
+    #[test]
+    fn variables_that_devices_join_are_in_the_answer_and_in_no_spec() {
+        let edits = || Edits { envs: variables("OWN"), joined_envs: variables("JOINED"), ..Edits::default() };
+        let answer = edits().given(Way::DevicePlugin, || unreachable!("a name is for CDI"));
+        assert_eq!(answer.envs.keys().collect::<Vec<_>>(), ["JOINED", "OWN"]);
+        let by_cdi = edits().given(Way::Cdi, || "a/b=c".to_owned());
+        assert_eq!((&by_cdi.envs, &by_cdi.specs["a/b=c"].envs), (&variables("JOINED"), &variables("OWN")));
+        let joined_alone = Edits { joined_envs: variables("JOINED"), ..Edits::default() };
+        let by_cdi = joined_alone.given(Way::Cdi, || "a/b=c".to_owned());
+        assert_eq!(by_cdi, Edits { envs: variables("JOINED"), ..Edits::default() });
+    }
 }

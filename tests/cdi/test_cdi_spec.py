@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devherd import cdi as cdi_spec
+from devherd.device_plugin.allocation import merge
+from devherd.proto import spool_pb2
 
 GPU = "k8s.device-plugin.nvidia.com/gpu"
 ABSOLUTE = st.sampled_from(["/dev/a", "/dev/b", "/usr/lib64/libx.so.1", "/usr/bin/ctk"])
@@ -149,3 +151,42 @@ def test_without_a_device_there_is_no_spec():
     """Runtimes refuse a file that names none."""
     assert cdi_spec.spec_text({GPU: {"env": ["A=b"]}}, ()) is None
     assert cdi_spec.spec_text({}, ()) is None
+
+
+CLAIM = "devherd.io/claim"
+UID = "5b4d9a0e-6d0c-4f7e-9f0a-3a1c7f1d2b11"
+VALUES = st.one_of(
+    st.lists(st.sampled_from(["0000:3b:00.1", "0000:3b:00.2", "GPU-1"]), max_size=3).map(",".join),
+    st.dictionaries(st.sampled_from("ab"), st.integers(0, 2), min_size=1, max_size=2).map(json.dumps),
+)
+VARIABLES = st.dictionaries(st.sampled_from(["PCIDEVICE_A", "PCIDEVICE_A_INFO", "PCI_RESOURCE_B"]), VALUES, max_size=3)
+
+
+@given(variables=st.lists(VARIABLES, min_size=1, max_size=4))
+def test_the_spec_of_a_claim_joins_variables_as_the_device_plugin_does(variables):
+    """Moved to DRA, a pod finds its devices in the same variables."""
+    edits = [spool_pb2.Edits(envs=each) for each in variables]
+    joined = [f"{name}={value}" for name, value in sorted(merge(edits).envs.items())]
+
+    text = cdi_spec.claim_spec(CLAIM, UID, edits)
+
+    if not joined:
+        assert text is None
+        return
+    assert text is not None
+    cdi_runtime.check(json.loads(text))
+    assert cdi_spec.read(text) == {f"{CLAIM}={UID}": {"env": joined}}
+
+
+def test_the_spec_of_a_claim_has_the_mounts_that_depend_on_the_name_asked_for():
+    """As of MPS: once, however many devices have them."""
+    mount = spool_pb2.Mount(host_path="/run/mps/a/pipe", container_path="/mps/a/pipe")
+    edits = spool_pb2.Edits(mounts=[mount])
+
+    text = cdi_spec.claim_spec(CLAIM, UID, [edits, edits])
+
+    assert text is not None
+    options = ["rbind", "rprivate", "rw"]
+    expected = {"hostPath": "/run/mps/a/pipe", "containerPath": "/mps/a/pipe", "options": options}
+    assert cdi_spec.read(text) == {f"{CLAIM}={UID}": {"mounts": [expected]}}
+    cdi_runtime.check(json.loads(text))

@@ -1,13 +1,13 @@
 """Device ids → the device nodes, mounts, environment, annotations and CDI devices of a container. Pure."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import grpc
 
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
+from devherd.text import joined_variables
 
 
 class RefusedError(Exception):
@@ -40,8 +40,8 @@ def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse
         ],
     )
     for texts, merged in (
-        (response.envs, _merge_texts(each.envs for each in edits)),
-        (response.annotations, _merge_texts(each.annotations for each in edits)),
+        (response.envs, joined_variables(each.envs for each in edits)),
+        (response.annotations, joined_variables(each.annotations for each in edits)),
     ):
         for key, value in merged.items():  # `update`, and the constructor, take five microseconds even for nothing
             texts[key] = value
@@ -73,26 +73,6 @@ def _check_device(snapshot: Snapshot, device_id: str) -> None:
     if device.reasons:
         reasons = ", ".join(device.reasons)
         raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, f"device {device_id!r} is unhealthy: {reasons}")
-
-
-def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join different values: JSON objects (PCIDEVICE_…_INFO), or lists with commas (NVIDIA_VISIBLE_DEVICES)."""
-    values: dict[str, dict[str, None]] = {}
-    for texts in maps:
-        for key, value in texts.items():
-            values.setdefault(key, {})[value] = None
-    return {key: _joined(values[key]) for key in sorted(values)}
-
-
-def _joined(values: Iterable[str]) -> str:
-    different = [*values]
-    if len(different) == 1:
-        return different[0]
-    if all(value.startswith("{") for value in different):
-        return json.dumps(
-            {key: one for value in different for key, one in json.loads(value).items()}, separators=(",", ":")
-        )
-    return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))
 
 
 def _merge_nodes(nodes: Iterable[spool_pb2.Node]) -> list[v1beta1.DeviceSpec]:

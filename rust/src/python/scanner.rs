@@ -182,16 +182,18 @@ impl Scanner {
         lock(&self.0).is_simulated()
     }
 
+    #[pyo3(signature = (device, platform, by, resource_name, mps_root = None))]
     fn edits(
         &self,
         device: &Device,
         platform: Option<&Platform>,
         by: &str,
         resource_name: &str,
+        mps_root: Option<&str>,
     ) -> PyResult<Option<Edits>> {
         let nothing = device::Platform::default();
         let platform = platform.map_or(&nothing, |platform| &platform.0);
-        Ok(lock(&self.0).edits(&device.0, platform, way(by)?, resource_name).map(Edits::from))
+        Ok(lock(&self.0).edits(&device.0, platform, way(by)?, resource_name, mps_root).map(Edits::from))
     }
 
     fn left_out(&self, device: &Device, by: &str) -> PyResult<Option<(Cow<'static, str>, bool)>> {

@@ -139,12 +139,23 @@ impl Scanner {
         scan
     }
 
-    /// The container edits of a device, by the vendor's options; `None` if the vendor is switched off. Device and
-    /// platform may come from an earlier scan.
+    /// The container edits of a device, by the vendor's options; `None` if the vendor is switched off. `mps_root`: the
+    /// directory of MPS, if containers share the device through it. Device and platform may come from an earlier scan.
     #[must_use]
-    pub fn edits(&self, device: &Device, platform: &Platform, way: Way, resource_name: &str) -> Option<Edits> {
+    pub fn edits(
+        &self,
+        device: &Device,
+        platform: &Platform,
+        way: Way,
+        resource_name: &str,
+        mps_root: Option<&str>,
+    ) -> Option<Edits> {
         let vendor = self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?;
-        Some(vendor.edits(device, platform, way, resource_name))
+        let edits = vendor.edits(device, platform, way, resource_name);
+        Some(match mps_root {
+            Some(root) => edits.and(vendor.mps(root, resource_name)),
+            None => edits,
+        })
     }
 
     /// Why a device is not offered by this way; `None` if it is offered, or the vendor is switched off.

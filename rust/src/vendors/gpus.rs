@@ -63,7 +63,7 @@ pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Optio
     let by_uuid = device.text(MDEV_UUID).map(|uuid| ("MDEV_PCI_RESOURCE", uuid));
     let (prefix, value) = by_uuid.unwrap_or_else(|| ("PCI_RESOURCE", device.text("pci_address").unwrap_or_default()));
     let name = format!("{prefix}_{}", in_capitals(resource_name));
-    Some(Edits { envs: [(name, value)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
+    Some(Edits { joined_envs: [(name, value)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
 }
 
 /// The reason why a device for virtual machines is not offered by this way; `None` for one that is offered, and for a

@@ -79,6 +79,12 @@ pub trait Vendor: Send + Sync {
         Edits::of_nodes(&device.paths, "rw").given(way, || edits::cdi_name(device))
     }
 
+    /// What a container needs besides to share a device through the vendor's Multi-Process Service, whose files are below
+    /// `root`, under a resource name. It belongs in no static spec.
+    fn mps(&self, _root: &str, _resource_name: &str) -> Edits {
+        Edits::default()
+    }
+
     /// Whether a device of an earlier scan, which the last scan could not examine, is certainly gone: the driver shows
     /// other devices in its place. The caller itself notices if the PCI function has left the bus. `false` if unknown.
     /// Runs behind the fence.

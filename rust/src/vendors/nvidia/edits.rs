@@ -24,6 +24,22 @@ pub(super) fn edits(device: &Device, platform: &Platform, way: Way, options: &Nv
     }
 }
 
+const MPS_PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
+/// What a container needs to find the MPS control daemon of its resource, which NVIDIA's own pod runs: its pipes, and
+/// the shared memory through which it talks.
+pub(super) fn mps(root: &str, resource_name: &str) -> Edits {
+    let pipe = format!("{resource_name}/pipe");
+    let directory = format!("/mps/{pipe}");
+    let mounts = [(format!("{root}/{pipe}"), directory.clone()), (format!("{root}/shm"), "/dev/shm".to_owned())];
+    let mount = |(host_path, container_path)| Mount { host_path, container_path, ..Mount::default() };
+    Edits {
+        envs: [(MPS_PIPE_DIRECTORY.to_owned(), directory)].into(),
+        mounts: mounts.map(mount).into(),
+        ..Edits::default()
+    }
+}
+
 struct Answer<'a> {
     device: &'a Device,
     platform: &'a Platform,

@@ -192,6 +192,10 @@ impl Vendor for Nvidia {
         }
     }
 
+    fn mps(&self, root: &str, resource_name: &str) -> Edits {
+        edits::mps(root, resource_name)
+    }
+
     fn is_gone(&self, host: &Host, device: &Device) -> bool {
         advertise::instance_of(device).is_some_and(|(minor, instance)| mig::is_gone(host, minor, instance))
             || mediated::is_gone(host, device)
