@@ -52,8 +52,10 @@ impl Settings {
     /// Whether both settings are the same for a vendor; if so, the vendor keeps its state.
     #[must_use]
     pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
-        let uses_nvml = ROWS.iter().any(|row| row.name == vendor && row.uses_nvml);
-        self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.surroundings() == other.surroundings())
+        let Some(row) = ROWS.iter().find(|row| row.name == vendor) else { return false };
+        self.vendors.agree_on(&other.vendors, vendor)
+            && (!row.uses_nvml || (self.probe_timeout, &self.nvml) == (other.probe_timeout, &other.nvml))
+            && (!row.uses_ways || self.ways == other.ways)
     }
 
     /// The settings that vendors get besides their options.
@@ -116,11 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn a_vendor_that_nvml_tells_of_starts_again_where_the_ways_change_and_no_other() {
+    fn a_vendor_whose_scan_depends_on_the_ways_starts_again_where_they_change_and_no_other() {
         let one = made(&json!({}));
         let both = made(&json!({"ways": ["device-plugin", "cdi"]}));
         assert_eq!(both.surroundings().ways, BTreeSet::from([Way::DevicePlugin, Way::Cdi]));
         assert!(!one.agree_on(&both, "nvidia"));
+        assert!(!one.agree_on(&both, "rdma"));
         assert!(one.agree_on(&both, "amd"));
     }
 

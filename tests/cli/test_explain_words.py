@@ -82,10 +82,8 @@ def run_dir():
     (directory / "state").mkdir()
     written(directory, *map(gpu, CARDS))
     left_out = devices_pb2.Device(vendor="nvidia", card="0000:90:00.0", id="GPU-9999")
-    spool.write(
-        directory / "devices.pb",
-        devices_pb2.Inventory(devices=[devices_pb2.KnownDevice(device=left_out, left_out={"device-plugin": "in MIG mode"})]),
-    )
+    known = devices_pb2.KnownDevice(device=left_out, left_out={"device-plugin": "in MIG mode"})
+    spool.write(directory / "devices.pb", devices_pb2.Inventory(devices=[known]))
     with socket.socket(socket.AF_UNIX) as supervisor:
         supervisor.bind(str(directory / "supervisor.sock"))
         supervisor.listen()

@@ -48,6 +48,8 @@ pub struct Row {
     pub hardware: &'static [Hardware],
     /// Whether its devices have facts that come from NVML only.
     pub uses_nvml: bool,
+    /// Whether a scan depends on the ways in which containers get its devices.
+    pub uses_ways: bool,
     /// The vendor part of its CDI names, `intel.cdi.k8s.io`, if the vendor's own plugin writes one spec file per
     /// device. `None` if one file holds a whole kind.
     pub cdi_file_a_device: Option<&'static str>,
@@ -117,6 +119,7 @@ const BLANK: Row = Row {
     found_in: "",
     hardware: &[],
     uses_nvml: false,
+    uses_ways: false,
     cdi_file_a_device: None,
 };
 
@@ -207,6 +210,7 @@ vendors! {
         preferred: Kind::Aligned,
         preferred_shared: Kind::Distributed,
         uses_nvml: true,
+        uses_ways: true,
         ..BLANK
     };
     amd: AmdOptions => |options, _| options.enabled.then(|| Amd::new(options.clone())), Row {
@@ -268,13 +272,13 @@ vendors! {
         }],
         ..BLANK
     };
-    rdma: RdmaOptions => |options, _| options.enabled.then(|| Rdma::new(options.clone())), Row {
+    rdma: RdmaOptions => |options, given| options.enabled.then(|| Rdma::new(options.clone(), &given.ways)), Row {
         name: rdma::VENDOR,
         title: "RDMA devices",
         found_in: "/sys/class/infiniband",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
-            "pf_name", "vf_index", "pkey", "sriov_elsewhere", "sriov_numvfs", "subfunction",
+            "pf_name", "vf_index", "virtual", "pf_address", "pf_netdev", "pkey", "sriov_elsewhere", "sriov_numvfs", "subfunction",
         ],
         model: &["hca_type"],
         hardware: &[Hardware {
@@ -285,6 +289,7 @@ vendors! {
             cure: "`mlx5_core`",
             passed_through: None,
         }],
+        uses_ways: true,
         ..BLANK
     };
     generic: Vec<GenericDevice> => |devices, _| Some(Generic::new(devices.clone())), Row {

@@ -18,8 +18,13 @@ const EXCLUSIVE: &str = "rdma/hca";
 /// The default resource name, from the examples of the shared device plugin.
 const SHARED: &str = "rdma/hca_shared_devices_a";
 
+/// One device per RDMA device.
+pub(super) fn devices(host: &Host, cards: &[Arc<Facts>], shares: u32) -> impl Iterator<Item = Arc<Device>> {
+    cards.iter().map(move |facts| device(host, facts, shares).into())
+}
+
 /// The device with the id `mlx5_0`, or shared as `mlx5_0-0` … `mlx5_0-<shares-1>`.
-pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
+fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
     let whole = whole_device(host, facts);
     if shares == 0 {
         return whole;
@@ -33,14 +38,7 @@ pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
 pub(super) fn functions(host: &Host, cards: &[Arc<Facts>]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function) {
-        let mut device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
-        if facts.virtual_functions > 0 {
-            let source = host.own_path(facts.hca.function.join(VIRTUAL_FUNCTIONS));
-            device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, source);
-            if let Some(drivers) = &facts.elsewhere {
-                device.note(VIRTUAL_FUNCTIONS_ELSEWHERE, drivers, host.own_path(&facts.hca.function));
-            }
-        }
+        let device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
         match devices.iter_mut().find(|known| known.id == device.id) {
             Some(known) => add_paths(known, &device.paths),
             None => devices.push(device),
@@ -104,13 +102,36 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     if let Some(key) = &facts.ports.partition_key {
         device.note("pkey", key.text(), host.own_path(key.path()));
     }
-    if let Some(origin) = &facts.origin {
-        device.note("physfn", &origin.address, host.own_path(hca.function.join("physfn")));
-        if let Some(number) = origin.number {
-            device.note("vf_index", number as u64, host.own_path(origin.path.join(format!("virtfn{number}"))));
+    describe_function(host, facts, device);
+}
+
+/// Adds which function it is, physical or virtual. Both kinds have `virtual`, `pf_address` and `pf_netdev`, so that a
+/// condition on these can be asked of all.
+fn describe_function(host: &Host, facts: &Facts, device: &mut Device) {
+    let (hca, physical) = (&facts.hca, &facts.physical);
+    let is_virtual = physical.path != hca.function;
+    let function = host.own_path(&hca.function);
+    let source = if is_virtual { host.own_path(hca.function.join("physfn")) } else { function.clone() };
+    device.note("virtual", is_virtual, &source);
+    device.note("pf_address", &physical.address, &source);
+    let netdev = physical.interface.as_ref().map(|name| (name, host.own_path(physical.path.join("net").join(name))));
+    if let Some((name, source)) = &netdev {
+        device.note("pf_netdev", *name, source);
+    }
+    if is_virtual {
+        device.note("physfn", &physical.address, source);
+        if let Some(number) = physical.number {
+            device.note("vf_index", number as u64, host.own_path(physical.path.join(format!("virtfn{number}"))));
         }
-        if let Some(interface) = &origin.interface {
-            device.note("pf_name", interface, host.own_path(origin.path.join("net").join(interface)));
+        if let Some((name, source)) = netdev {
+            device.note("pf_name", name, source);
+        }
+    }
+    // A subfunction has the PCI function of its parent, and no virtual functions.
+    if facts.virtual_functions > 0 && hca.device == hca.function {
+        device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, host.own_path(hca.function.join(VIRTUAL_FUNCTIONS)));
+        if let Some(drivers) = &facts.elsewhere {
+            device.note(VIRTUAL_FUNCTIONS_ELSEWHERE, drivers, function);
         }
     }
 }

@@ -23,8 +23,7 @@ const NODE_TYPE: &str = "node_type";
 pub(super) struct Facts {
     pub(super) hca: Arc<Hca>,
     pub(super) function: pci::Function,
-    /// The physical function, if this is a virtual one.
-    pub(super) origin: Option<Origin>,
+    pub(super) physical: Physical,
     /// Attributes of the class device.
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
@@ -60,12 +59,13 @@ impl Facts {
     pub(super) fn read(host: &Host, hca: Arc<Hca>) -> Self {
         let attribute = |name| Attribute::read(hca.path.join(name)).ok().map(|attribute| (name, attribute));
         let virtual_functions = pci::virtual_functions(&hca.function).unwrap_or_default();
+        let interfaces = Interface::of(hca.device.join("net"));
         Self {
             function: pci::Function::read(&hca.function),
-            origin: Origin::read(host, &hca.function),
+            physical: Physical::read(host, &hca, &interfaces),
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
-            interfaces: Interface::of(hca.device.join("net")),
+            interfaces,
             elsewhere: (virtual_functions > 0)
                 .then(|| pci::virtual_functions_elsewhere(host, &hca.function, "infiniband"))
                 .flatten(),
@@ -125,26 +125,35 @@ impl Interface {
     }
 }
 
-/// The physical function of a virtual one.
+/// The physical function of a function: itself, unless it is virtual.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct Physical {
     /// The address of the physical function.
     pub(super) address: String,
     /// Its directory.
     pub(super) path: PathBuf,
-    /// `N` in the name of the link `virtfnN`, by which the physical function refers to this function.
+    /// `N` in the name of the link `virtfnN`, by which the physical function refers to this virtual function.
     pub(super) number: Option<usize>,
     /// The network interface of the physical function.
     pub(super) interface: Option<String>,
 }
 
-impl Origin {
-    /// Reads the physical function; `None` if the function is not virtual.
-    pub(super) fn read(host: &Host, function: &Path) -> Option<Self> {
-        let path = pci::physical_function(host, function)?;
-        let address = pci::address_of(&path)?.to_owned();
-        let (number, interface) = (number(&path, pci::address_of(function)?), interface(&path));
-        Some(Self { address, path, number, interface })
+impl Physical {
+    /// Reads the physical function of an RDMA device with these interfaces.
+    fn read(host: &Host, hca: &Hca, interfaces: &[Interface]) -> Self {
+        let of_virtual = || {
+            let path = pci::physical_function(host, &hca.function)?;
+            let address = pci::address_of(&path)?.to_owned();
+            let (number, interface) = (number(&path, &hca.address), interface(&path));
+            Some(Self { address, path, number, interface })
+        };
+        of_virtual().unwrap_or_else(|| {
+            let interface = match interfaces {
+                [one] if hca.device == hca.function => Some(one.name.clone()),
+                _ => interface(&hca.function),
+            };
+            Self { address: hca.address.clone(), path: hca.function.clone(), number: None, interface }
+        })
     }
 }
 
@@ -194,31 +203,36 @@ mod tests {
         (root, host)
     }
 
-    fn origin(host: &Host, address: &str) -> Option<Origin> {
-        Origin::read(host, &host.sys("devices/pci0000:3a").join(address))
+    fn physical(host: &Host, address: &str) -> Physical {
+        let function = host.sys("devices/pci0000:3a").join(address);
+        let (device, path) = (function.clone(), function.join("infiniband/mlx5_0"));
+        let (name, address, companions) = ("mlx5_0".to_owned(), address.to_owned(), Vec::new());
+        Physical::read(host, &Hca { name, path, device, function, address, companions }, &[])
     }
 
     #[test]
     fn a_virtual_function_has_the_number_of_the_link_to_it() {
         let (_root, host) = host();
         for (address, number) in [("0000:3b:00.1", 0), ("0000:3b:00.2", 1), ("0000:3b:01.2", 2)] {
-            let origin = origin(&host, address).unwrap();
-            assert_eq!((origin.address.as_str(), origin.number), ("0000:3b:00.0", Some(number)));
+            let physical = physical(&host, address);
+            assert_eq!((physical.address.as_str(), physical.number), ("0000:3b:00.0", Some(number)));
         }
-        assert_eq!(origin(&host, "0000:3b:00.0"), None);
+        let of_itself = physical(&host, "0000:3b:00.0");
+        assert_eq!((of_itself.address.as_str(), of_itself.number), ("0000:3b:00.0", None));
     }
 
     #[test]
     fn the_physical_functions_interface_is_its_uplink_among_representors() {
         let (root, host) = host();
         let net = root.path().join("sys/devices/pci0000:3a/0000:3b:00.0/net");
-        let interface = |host: &Host| origin(host, "0000:3b:00.1").unwrap().interface;
+        let interface = |host: &Host| physical(host, "0000:3b:00.1").interface;
         assert_eq!(interface(&host), None);
         for (name, port) in [("ens1f0_0", "pf0vf0"), ("ens1f0np0", "p0"), ("ens1f0_1", "pf0vf1")] {
             create_dir_all(net.join(name)).unwrap();
             write(net.join(name).join("phys_port_name"), format!("{port}\n")).unwrap();
         }
         assert_eq!(interface(&host).as_deref(), Some("ens1f0np0"));
+        assert_eq!(physical(&host, "0000:3b:00.0").interface.as_deref(), Some("ens1f0np0"));
         std::fs::remove_file(net.join("ens1f0np0/phys_port_name")).unwrap();
         assert_eq!(interface(&host).as_deref(), Some("ens1f0_0"));
     }

@@ -12,7 +12,7 @@ mod advertise;
 mod card;
 mod locate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -34,6 +34,9 @@ pub(super) const VENDOR: &str = "rdma";
 /// The PCI class of network controllers: functions of other classes are other kinds of cards.
 const NETWORK: u32 = 0x02;
 
+const DEVICES_INSTEAD: &str = "the RDMA devices whose nodes it has are offered instead";
+const POOLS_INSTEAD: &str = "pools are offered instead (`vendors.rdma.mode` is `shared`)";
+
 /// The located devices, and the facts of each device.
 type Cache = CardCache<Vec<Arc<Hca>>, Hca, Arc<Facts>>;
 
@@ -41,14 +44,16 @@ type Cache = CardCache<Vec<Arc<Hca>>, Hca, Arc<Facts>>;
 #[derive(Debug)]
 pub struct Rdma {
     options: RdmaOptions,
+    /// Whether containers get devices by CDI, too.
+    by_cdi: bool,
     cache: Arc<Cache>,
 }
 
 impl Rdma {
-    /// A scan with these options.
+    /// A scan with these options, for these ways.
     #[must_use]
-    pub fn new(options: RdmaOptions) -> Self {
-        Self { options, cache: Arc::default() }
+    pub fn new(options: RdmaOptions, ways: &BTreeSet<Way>) -> Self {
+        Self { options, by_cdi: ways.contains(&Way::Cdi), cache: Arc::default() }
     }
 }
 
@@ -61,11 +66,11 @@ impl Vendor for Rdma {
         let mut found = Found::default();
         let cards = self.cards(host, fence, &mut found);
         match self.options.mode {
-            RdmaMode::Device => {
-                let devices = cards.iter().map(|facts| advertise::device(host, facts, self.options.shared_devices));
-                found.devices.extend(devices.map(Arc::new));
+            RdmaMode::Device => found.devices.extend(advertise::devices(host, &cards, self.options.shared_devices)),
+            RdmaMode::Shared => {
+                advertise::add_pools(host, &self.options.pools, &cards, &mut found);
+                found.devices.extend(self.by_cdi.then(|| advertise::devices(host, &cards, 0)).into_iter().flatten());
             }
-            RdmaMode::Shared => advertise::add_pools(host, &self.options.pools, &cards, &mut found),
             RdmaMode::Sriov => found.devices.extend(advertise::functions(host, &cards).into_iter().map(Arc::new)),
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
@@ -80,12 +85,18 @@ impl Vendor for Rdma {
         container_edits(device, self.options.mode, way, resource_name)
     }
 
-    /// Leaves out physical functions with virtual ones, as in sriov-network-device-plugin.
+    /// Pools are the device plugin's, and where there are pools it offers nothing else. Physical functions with virtual
+    /// ones are left out as in sriov-network-device-plugin; in the other modes by CDI alone, and where these are RDMA
+    /// devices here.
     fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
-        let is_in_place_of_devices = way == Way::Cdi && is_pool(device);
-        is_in_place_of_devices
-            .then(|| LeftOut::because("the RDMA devices whose nodes it has are offered instead"))
-            .or_else(|| virtual_functions_instead(device))
+        let has_pools = self.options.mode == RdmaMode::Shared;
+        match way {
+            Way::Cdi if is_pool(device) => Some(LeftOut::because(DEVICES_INSTEAD)),
+            Way::DevicePlugin if has_pools => (!is_pool(device)).then(|| LeftOut::because(POOLS_INSTEAD)),
+            _ if self.options.mode == RdmaMode::Sriov => virtual_functions_instead(device),
+            Way::Cdi => virtual_functions_instead(device).filter(|left_out| !left_out.unless_named),
+            Way::DevicePlugin => None,
+        }
     }
 }
 
@@ -181,13 +192,14 @@ pub struct RdmaSelectors {
     pub link_types: Vec<String>,
 }
 
-/// The nodes of a device. In mode `shared`, containers may also create the nodes; in mode `sriov`, variables name the
-/// PCI function.
+/// The nodes of a device. A container may also create those of a pool; in mode `sriov`, variables name the PCI function.
 fn container_edits(device: &Device, mode: RdmaMode, way: Way, resource_name: &str) -> Edits {
     let edits = match mode {
-        RdmaMode::Device => Edits::of_nodes(&device.paths, "rw"),
-        RdmaMode::Shared => Edits::of_nodes(&device.paths, "rwm"),
-        RdmaMode::Sriov => Edits { envs: variables(device, resource_name), ..Edits::of_nodes(&device.paths, "rw") },
+        RdmaMode::Shared if is_pool(device) => Edits::of_nodes(&device.paths, "rwm"),
+        RdmaMode::Device | RdmaMode::Shared => Edits::of_nodes(&device.paths, "rw"),
+        RdmaMode::Sriov => {
+            Edits { joined_envs: variables(device, resource_name), ..Edits::of_nodes(&device.paths, "rw") }
+        }
     };
     edits.given(way, || cdi_name(device))
 }
