@@ -6,7 +6,8 @@ from pathlib import Path
 from devherd import spool
 from devherd.health.policy import Verdict
 from devherd.inventory import key_of
-from devherd.offers.device_plugin import EncodedDevice, Made, resource_of
+from devherd.offers.device_plugin import ServedDevice, ServedOffer, resource_of
+from devherd.offers.made import MadeOffer
 from devherd.proto.spool_pb2 import Offer, Offers
 
 FILE = "offers.pb"
@@ -19,6 +20,8 @@ def offers_in(run_dir: Path) -> dict[str, Offer]:
 
 def put(run_dir: Path, *offers: Offer) -> None:
     """Add these offers, in place of those of the same names."""
+    for offer in offers:
+        offer.front_end = offer.front_end or spool.DEVICE_PLUGIN_FRONT_END
     _write(run_dir, offers_in(run_dir) | {offer.name: offer for offer in offers})
 
 
@@ -31,16 +34,8 @@ def _write(run_dir: Path, offers: dict[str, Offer]) -> None:
     spool.write(run_dir / FILE, Offers(offers=[offers[name] for name in sorted(offers)], version=time.time_ns()))
 
 
-def made_of(offer: Offer) -> Made:
-    """An offer that is there as a message, as the scanner makes it."""
-    parts = {
-        key_of(device): EncodedDevice(
-            spool.ids_of(device.id, device.replicas, device.shares),
-            spool.encoded(Offer(devices=[device])),
-            spool.encoded(resource_of(Offer(devices=[device]))),
-        )
-        for device in offer.devices
-    }
+def served_of(offer: Offer) -> ServedOffer:
+    """An offer that is there as a message, as the scanner makes it and its child serves it."""
     verdicts = {
         key_of(device): Verdict(tuple(device.reasons), tuple(device.warnings))
         for device in offer.devices
@@ -48,4 +43,13 @@ def made_of(offer: Offer) -> Made:
     }
     head = Offer.FromString(spool.encoded(offer))
     head.ClearField("devices")
-    return Made(offer.name, spool.encoded(head), spool.encoded(resource_of(head)), parts, verdicts)
+    devices = {key_of(device): Offer(devices=[device]) for device in offer.devices}
+    in_offer = {key: spool.encoded(one) for key, one in devices.items()}
+    return ServedOffer(
+        MadeOffer(offer.name, spool.encoded(head), in_offer, verdicts),
+        spool.encoded(resource_of(head)),
+        {
+            key: ServedDevice([name for name, _ in spool.listed(one)], spool.encoded(resource_of(one)))
+            for key, one in devices.items()
+        },
+    )

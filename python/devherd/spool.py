@@ -218,6 +218,15 @@ def number_of_ids(device: spool_pb2.Device | spool_pb2.ListedDevice) -> int:
     return (len(device.shares) or 1) * (device.replicas or 1)
 
 
+DEVICE_PLUGIN_FRONT_END = "device-plugin"
+"""`Offer.front_end` of what is served to the kubelet by its device plugin API."""
+
+
+def resources_in(offers: spool_pb2.Offers) -> list[spool_pb2.Offer]:
+    """The offers that the kubelet knows as resources; those of other front ends are left out."""
+    return [offer for offer in offers.offers if offer.front_end == DEVICE_PLUGIN_FRONT_END]
+
+
 @overload
 def listed(offer: spool_pb2.Offer) -> Iterator[tuple[str, spool_pb2.Device]]: ...
 

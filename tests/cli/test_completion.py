@@ -89,7 +89,10 @@ def run_dir(tmp_path):
     """That of an instance with two resources."""
     attributes = {"slot": "slot-4", "serial": "SN-1652"}
     devices = [spool_pb2.Device(id="0000:03:00.0"), spool_pb2.Device(id="0000:83:00.0", attributes=attributes)]
-    offers = [spool_pb2.Offer(name="amd.com/gpu", devices=devices), spool_pb2.Offer(name="nvidia.com/gpu")]
+    offers = [
+        spool_pb2.Offer(name="amd.com/gpu", front_end=spool.DEVICE_PLUGIN_FRONT_END, devices=devices),
+        spool_pb2.Offer(name="nvidia.com/gpu", front_end=spool.DEVICE_PLUGIN_FRONT_END),
+    ]
     settings = Settings(run_dir=tmp_path)
     spool.write(settings.offers_file, spool_pb2.Offers(offers=offers))
     children = [spool_pb2.Child(name=name) for name in ("scanner", "resource:amd.com_gpu")]

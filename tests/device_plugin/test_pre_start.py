@@ -19,7 +19,10 @@ def offer(settings, *reasons):
     device = Device(
         vendor="simulated", card="card", id="0", reasons=reasons, pre_start=PreStart(program=["/bin/false"])
     )
-    spool.write(settings.offers_file, Offers(offers=[Offer(name=NAME, devices=[device])]))
+    spool.write(
+        settings.offers_file,
+        Offers(offers=[Offer(name=NAME, front_end=spool.DEVICE_PLUGIN_FRONT_END, devices=[device])]),
+    )
 
 
 def test_a_start_is_refused_while_no_descriptor_is_left_to_see_what_is_to_be_examined(tmp_path):

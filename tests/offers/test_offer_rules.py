@@ -1,6 +1,7 @@
 """Devices + configuration → offers, and offers as the kubelet's device plugins hand them out."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from devherd.offers import rules
 from devherd.offers.device_plugin import DevicePluginOffers, device_plugin_offers, largest_size, resource_of
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
+from devherd.scanner.core import edits_for, native_scanner
 from devherd.spool import listed, size_of
 
 
@@ -64,7 +66,7 @@ def built(
 ) -> DevicePluginOffers:
     made = resolve(Config.model_validate(config or {}))
     offers = rules.arrange(made, entries)
-    return device_plugin_offers(offers, lambda *_: edits or FakeEdits(), made.mps_root or "", verdicts=verdicts)
+    return device_plugin_offers(offers, lambda *_, **__: edits or FakeEdits(), verdicts=verdicts)
 
 
 def ids(result: DevicePluginOffers) -> dict[str, list[str]]:
@@ -77,7 +79,7 @@ def test_nodes_with_processors_are_those_of_a_device_whose_own_are_unknown(nodes
     offers = rules.arrange(
         resolve(Config()), [entry(f"gpu-{n}", more={"numa_nodes": each}) for n, each in enumerate(nodes)]
     )
-    (offer,) = device_plugin_offers(offers, lambda *_: FakeEdits(), "", lambda: [0, 1, 2]).offers
+    (offer,) = device_plugin_offers(offers, lambda *_: FakeEdits(), lambda: [0, 1, 2]).offers
     assert [list(device.numa_nodes) for device in offer.devices] == nodes
     assert list(offer.processor_nodes) == list(resource_of(offer).processor_nodes) == expected
 
@@ -208,12 +210,15 @@ MPS_CONFIG = {"vendors": {"nvidia": {"mps_root": "/run/nvidia/mps"}}, "resources
 
 def test_mps_tells_each_container_where_the_control_daemon_of_its_resource_is():
     """The resource's final name is in the paths; a container may have one replica only, unless that is turned off."""
-    [resource] = built([entry("a", compute_capability="9.0")], MPS_CONFIG).offers
+    config = resolve(Config.model_validate(MPS_CONFIG))
+    edits_of = partial(edits_for, native_scanner(config), {}, config.mps_root)
+    offers = rules.arrange(config, [entry("a", compute_capability="9.0")])
+    [resource] = device_plugin_offers(offers, edits_of).offers
 
     assert (resource.name, resource.fail_requests_greater_than_one) == ("nvidia.com/gpu.shared", True)
     assert [device_id for device_id, _ in listed(resource)] == ["a::0", "a::1", "a::2", "a::3"]
     for device in resource.devices:
-        assert dict(device.edits.envs) == {"CUDA_MPS_PIPE_DIRECTORY": "/mps/nvidia.com/gpu.shared/pipe"}
+        assert device.edits.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu.shared/pipe"
         assert [(mount.host_path, mount.container_path, mount.read_only) for mount in device.edits.mounts] == [
             ("/run/nvidia/mps/nvidia.com/gpu.shared/pipe", "/mps/nvidia.com/gpu.shared/pipe", False),
             ("/run/nvidia/mps/shm", "/dev/shm", False),
@@ -286,12 +291,12 @@ def test_edits_are_asked_for_under_the_name_that_pods_ask_for():
     """KubeVirt finds the PCI addresses of a resource under that name, renamed or not."""
     asked = []
 
-    def edits_of(entry, resource_name):
+    def edits_of(entry, resource_name, *, by_mps=False):
         asked.append((entry.device.id, resource_name))
         return FakeEdits()
 
     made = resolve(Config.model_validate({"resources": [{"match": {"id": "a"}, "name": "x.com/y"}]}))
-    device_plugin_offers(rules.arrange(made, [entry("a"), entry("b")]), edits_of, "")
+    device_plugin_offers(rules.arrange(made, [entry("a"), entry("b")]), edits_of)
 
     assert asked == [("b", "nvidia.com/gpu"), ("a", "x.com/y")]
 

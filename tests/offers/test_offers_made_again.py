@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from offered import made_of
+from offered import served_of
 from test_offer_rules import FakeEdits, entry
 
 from devherd.config.loader import resolve
@@ -49,7 +49,7 @@ VERDICT = st.sampled_from([Verdict(("gone",), ()), Verdict((), ("slow",)), Verdi
 STEPS = st.lists(st.tuples(ENTRIES, st.lists(st.tuples(st.integers(0, 11), VERDICT), max_size=3)), max_size=6)
 
 
-def edits_of(one: Entry, resource_name: str) -> FakeEdits:
+def edits_of(one: Entry, resource_name: str, *, by_mps: bool = False) -> FakeEdits:
     mine = FakeEdits(envs={"DEVICE": one.device.id, "RESOURCE": resource_name, **one.device.attributes})
     return ILLEGAL.get(one.device.id, mine)
 
@@ -58,42 +58,44 @@ def edits_of(one: Entry, resource_name: str) -> FakeEdits:
 def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
     """Each step changes any devices and verdicts; an entry that is equal to the last may be another object."""
     config = resolve(Config.model_validate(CONFIG))
-    arranger, maker = rules.Arranger(config), Maker(edits_of, "", lambda: [0, 1, 2])
+    arranger, maker = rules.Arranger(config), Maker(edits_of, lambda: [0, 1, 2])
     for entries, sick in steps:
         verdicts = {entries[place % len(entries)].key: verdict for place, verdict in sick if entries}
         made = maker.judge(maker.make(arranger.arrange(entries)), verdicts)
-        fresh = device_plugin_offers(rules.arrange(config, entries), edits_of, "", lambda: [0, 1, 2], verdicts)
+        fresh = device_plugin_offers(rules.arrange(config, entries), edits_of, lambda: [0, 1, 2], verdicts)
         assert (made.offers, made.problems, made.rules) == (fresh.offers, fresh.problems, fresh.rules)
-        for one in made.made:
-            whole, resource = made_of(one.offer), resource_of(one.offer)
+        for one in made.served:
+            offer = one.offer.message
+            whole, resource = served_of(offer), resource_of(offer)
             assert spool_pb2.Resource.FromString(one.in_resource) == resource
-            assert (whole.offer, spool_pb2.Resource.FromString(whole.in_resource)) == (one.offer, resource)
-            ids = {key: [*part.ids] for key, part in one.parts.items()}
-            assert ids == {key: [*part.ids] for key, part in whole.parts.items()}
+            assert (whole.offer.message, spool_pb2.Resource.FromString(whole.in_resource)) == (offer, resource)
+            ids = {key: [*device.ids] for key, device in one.devices.items()}
+            assert ids == {key: [*device.ids] for key, device in whole.devices.items()}
             assert [device_id for of_device in ids.values() for device_id in of_device] == [
-                device_id for device_id, _ in listed(one.offer)
+                device_id for device_id, _ in listed(offer)
             ]
-            assert (one.size, one.verdicts) == (whole.size, whole.verdicts) == (size_of(one.offer), one.verdicts)
-        assert [(one.in_offer, one.in_resource) for one in made.made] == [
-            (one.in_offer, one.in_resource) for one in fresh.made
+            assert (one.size, one.offer.verdicts) == (whole.size, whole.offer.verdicts)
+            assert one.size == size_of(offer)
+        assert [(one.offer.content, one.in_resource) for one in made.served] == [
+            (one.offer.content, one.in_resource) for one in fresh.served
         ]
 
 
 def test_an_offer_whose_devices_and_verdicts_stay_is_the_same_object():
     """The publisher, the log and the child need not look at it again."""
     config = resolve(Config())
-    arranger, maker = rules.Arranger(config), Maker(edits_of, "")
+    arranger, maker = rules.Arranger(config), Maker(edits_of)
     entries = [entry("gpu-1"), entry("gpu-2"), entry("card0", "amd.com/gpu", "amd"), entry("x", "z.com/z", "amd")]
     sick = {entries[0].key: Verdict(("gone",), ())}
-    before = maker.judge(maker.make(arranger.arrange(entries)), sick).made
-    again = maker.judge(maker.make(arranger.arrange(entries)), sick).made
+    before = maker.judge(maker.make(arranger.arrange(entries)), sick).served
+    again = maker.judge(maker.make(arranger.arrange(entries)), sick).served
     changed = maker.judge(
         maker.make(arranger.arrange([*entries[:2], entry("card1", "amd.com/gpu", "amd"), entries[3]])), sick
     )
 
     assert [one is two for one, two in zip(before, again, strict=True)] == [True, True, True]
-    assert [one is two for one, two in zip(before, changed.made, strict=True)] == [False, True, True]
-    well = maker.judge(maker.make(arranger.arrange(entries)), {}).made
+    assert [one is two for one, two in zip(before, changed.served, strict=True)] == [False, True, True]
+    well = maker.judge(maker.make(arranger.arrange(entries)), {}).served
     assert [one is two for one, two in zip(well, before, strict=True)] == [False, False, True]
 
 
@@ -101,11 +103,11 @@ def test_rules_and_edits_are_asked_again_only_for_a_device_that_changed():
     """Ten thousand devices of one resource: one that vanishes costs a look at one."""
     asked = []
 
-    def noted(one: Entry, resource_name: str) -> FakeEdits:
+    def noted(one: Entry, resource_name: str, *, by_mps: bool = False) -> FakeEdits:
         asked.append(one.device.id)
         return edits_of(one, resource_name)
 
-    arranger, maker = rules.Arranger(resolve(Config())), Maker(noted, "")
+    arranger, maker = rules.Arranger(resolve(Config())), Maker(noted)
     entries = [entry(f"gpu-{number}") for number in range(5)]
     maker.make(arranger.arrange(entries))
     assert asked == [f"gpu-{number}" for number in range(5)]

@@ -6,10 +6,10 @@ import pytest
 from descriptors import descriptors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offered import made_of
+from offered import served_of
 
 from devherd import spool
-from devherd.offers.device_plugin import Made
+from devherd.offers.device_plugin import ServedOffer
 from devherd.proto import spool_pb2
 from devherd.scanner.publisher import Acknowledgements, Publisher
 
@@ -58,9 +58,11 @@ def publisher_of(directory: Path) -> Publisher:
     )
 
 
-def offer(name: str, *ids: str) -> Made:
+def offer(name: str, *ids: str) -> ServedOffer:
     devices = [spool_pb2.Device(id=name_, vendor="simulated") for name_ in ids]
-    return made_of(spool_pb2.Offer(name=name, vendor="simulated", devices=devices))
+    return served_of(
+        spool_pb2.Offer(name=name, vendor="simulated", front_end=spool.DEVICE_PLUGIN_FRONT_END, devices=devices)
+    )
 
 
 def ids_on_disk(directory) -> dict[str, set[str]]:

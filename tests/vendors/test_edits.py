@@ -12,7 +12,10 @@ from devherd import cdi
 from devherd._native import Edits
 from devherd.config.loader import resolve
 from devherd.config.model import Config
-from devherd.scanner.core import native_scanner
+from devherd.device_plugin.allocation import merge
+from devherd.inventory import Entry
+from devherd.proto import spool_pb2
+from devherd.scanner.core import edits_for, native_scanner
 from devherd.scanner.observer import Observer
 from devherd_sim.node.presets import PRESETS
 
@@ -111,3 +114,52 @@ def test_a_device_that_an_earlier_scanner_found_is_answered_as_it_was(name: str,
                 for native, inventory in ((fresh, kept), (fresh, before.inventory))
             ]
             assert answers[0] == answers[1] is not None
+
+
+def variables(edits: Edits) -> dict[str, str]:
+    """The variables in the static specs of a device."""
+    return {name: value for of_name in edits.specs.values() for name, value in of_name.envs.items()}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_by_cdi_the_specs_of_devices_and_of_their_claim_set_the_variables_of_the_device_plugin(
+    name: str, options: str, preset_root: Roots
+):
+    """A runtime keeps the last value of a variable that two static specs set: PCIDEVICE_… named one device of two."""
+    scanner, scan = scanner_of(preset_root(name), vendors=OPTIONS[options], generic=GENERIC)
+    static: dict[str, set[str]] = {}
+    for vendor in {device.vendor for device in scan.devices}:
+        devices = [device for device in scan.devices if device.vendor == vendor]
+        by_cdi = [edits_for(scanner, scan.platforms, None, Entry(one, "a.b/c"), "a.b/c", way="cdi") for one in devices]
+        answers = [edits_for(scanner, scan.platforms, None, Entry(one, "a.b/c"), "a.b/c") for one in devices]
+        text = cdi.claim_spec("devherd.io/claim", "uid", by_cdi)
+        of_claim = cdi.read(text)["devherd.io/claim=uid"] if text else {}
+        assert of_claim.keys() <= {"env"}
+        for each in by_cdi:
+            for variable, value in variables(each).items():
+                static.setdefault(variable, set()).add(value)
+        if vendor != "nvidia":  # whose own runtime is told by variables, and needs none with CDI
+            merged = merge([spool_pb2.Edits.FromString(answer.encoded()) for answer in answers])
+            set_by_cdi = static | {line.partition("=")[0]: {line.partition("=")[2]} for line in of_claim.get("env", ())}
+            assert {name: {value} for name, value in merged.envs.items()}.items() <= set_by_cdi.items()
+    assert all(len(values) == 1 for values in static.values()), static
+
+
+def test_what_mps_needs_depends_on_the_resource_name_and_is_in_no_static_spec(preset_root: Roots):
+    """By either way a container of the resource gets it."""
+    scanner, scan = scanner_of(preset_root("nvidia-8-nvlink"))
+    device = scan.devices[0]
+    for way in ("device-plugin", "cdi"):
+        plain, shared = (
+            edits_for(scanner, scan.platforms, "/run/mps", Entry(device, "x"), "a.b/c", way=way, by_mps=by_mps)
+            for by_mps in (False, True)
+        )
+        assert plain is not None
+        assert shared is not None
+        assert shared.specs == plain.specs
+        assert shared.envs == plain.envs | {"CUDA_MPS_PIPE_DIRECTORY": "/mps/a.b/c/pipe"}
+        assert mounts(shared) - mounts(plain) == {
+            ("/run/mps/a.b/c/pipe", "/mps/a.b/c/pipe"),
+            ("/run/mps/shm", "/dev/shm"),
+        }

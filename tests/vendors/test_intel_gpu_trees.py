@@ -10,7 +10,7 @@ from answering import Answered, AnsweredScan, AnsweringScanner, core_settings, n
 
 from devherd.cdi import container_edits
 from devherd.device_plugin.allocation import merge
-from devherd.offers.device_plugin import message_of
+from devherd.offers.made import message_of
 from devherd_sim.node.tree import write_tree
 
 TREES = Path(__file__).parent / "trees"

@@ -303,7 +303,7 @@ def _candidates(words: list[str]) -> Iterator[str]:
         return
     settings = Settings(run_dir=Path(run_dir or os.environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR))
     try:
-        offers = list(spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers)
+        offers = spool.resources_in(spool.read_or_empty(settings.offers_file, spool_pb2.Offers))
         children = list(spool.read_or_empty(settings.children_file, spool_pb2.Children).children)
     except OSError:  # only root may read them
         return

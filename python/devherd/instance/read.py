@@ -223,7 +223,7 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> In
     children.configuration.warnings.extend(config_warnings.warnings)
     offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers)
     return InstanceState(
-        resources=list(offers.offers),
+        resources=spool.resources_in(offers),
         version=offers.version or None,
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
         scan=_scan(settings),

@@ -201,7 +201,7 @@ class Reporter:
 
     def _ids_by_device(self) -> dict[tuple[str, str], set[str]]:
         """The ids that the kubelet knows each device by, by resource and device."""
-        offers = spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers).offers
+        offers = spool.resources_in(spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers))
         return {
             (offer.name, device.id): {device.id, *spool.ids_of(device.id, device.replicas, device.shares)}
             for offer in offers

@@ -107,7 +107,7 @@ class LedgerLooks:
     async def _found(self) -> list[health_pb2.Finding]:
         """One look, processes first: a pod that starts meanwhile has its devices before it has processes."""
         settings = self._settings
-        offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers
+        offers = spool.resources_in(spool.read_or_empty(settings.offers_file, spool_pb2.Offers))
         inventory = spool.read_or_empty(settings.devices_file, devices_pb2.Inventory)
         offered = {key_of(device): device for offer in offers for device in offer.devices}
         nodes = {

@@ -1,7 +1,7 @@
 """Makes offers from devices and configuration: selection, naming, sharing, order of preference. Pure.
 
 The first rule that matches a device decides its offer; a device that no rule matches keeps its vendor's default name.
-The front ends decide how containers get devices: `device_plugin` is the front end for the kubelet.
+`made` encodes them alike for all front ends; `device_plugin` makes what the kubelet is served.
 """
 
 import functools
@@ -21,7 +21,6 @@ UNSHARED = Sharing()
 MOST_BEFORE_VOLTA = 16
 """Limit of MPS clients of a GPU of compute capability below 7.0, <https://docs.nvidia.com/deploy/mps/>; the vendor's
 plugin also applies it to 7.0. The configuration checks the limit of newer GPUs."""
-MPS_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
 _RDMA = "rdma"
 _VERSION = re.compile(r"(\d+)\.\d+")
@@ -46,14 +45,6 @@ def feasible_sharing(sharing: Sharing, device: Device) -> tuple[Sharing, str | N
         text = f"MPS serves at most {MOST_BEFORE_VOLTA} clients on a GPU of compute capability {capability}"
         return replace(sharing, replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
     return sharing, None
-
-
-def add_mps(edits: spool_pb2.Edits, resource_name: str, mps_root: str) -> None:
-    """Add what a container needs to find the MPS control daemon of its resource, which NVIDIA's own pod runs."""
-    edits.envs[MPS_PIPE_DIRECTORY] = f"/mps/{resource_name}/pipe"
-    pipe = f"{resource_name}/pipe"
-    edits.mounts.add(host_path=f"{mps_root}/{pipe}", container_path=f"/mps/{pipe}")
-    edits.mounts.add(host_path=f"{mps_root}/shm", container_path="/dev/shm")  # noqa: S108 - MPS talks through it
 
 
 def _is_before_volta(attributes: Mapping[str, str]) -> bool:

@@ -84,7 +84,7 @@ class Checks:
         wanted = {device_id: one.pre_start.unhealthy for device_id, one in self._devices if one.pre_start.unhealthy}
         if not wanted:
             return []
-        offers = spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers).offers
+        offers = spool.resources_in(spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers))
         now = {
             device_id: one
             for offer in offers

@@ -105,13 +105,13 @@ class Server:
             _answer(connection, f"{MOST_REQUESTS} other starts wait for process pre-start", "")
             return
         try:
-            offers = spool.read_or_empty(self._child.settings.offers_file, spool_pb2.Offers)
+            offers = spool.resources_in(spool.read_or_empty(self._child.settings.offers_file, spool_pb2.Offers))
         except OSError as error:
             _answer(connection, f"process pre-start does not see the devices: {error}", "")
             return
         devices = [
             (device_id, device)
-            for offer in offers.offers
+            for offer in offers
             if offer.name == resource_name
             for device_id, device in spool.listed(offer)
             if device_id in ids and device.HasField("pre_start")

@@ -14,7 +14,8 @@ from devherd.health.policy import FINE, Verdict
 from devherd.health.verdicts import ends
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
-from devherd.offers.device_plugin import Made
+from devherd.offers.device_plugin import ServedOffer
+from devherd.offers.made import MadeOffer
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
     AMD_KFD,
@@ -106,7 +107,7 @@ class ChangeLog:
 
     def published(
         self,
-        offers: Iterable[Made],
+        offers: Iterable[ServedOffer],
         held_against: Callable[[DeviceKey], Iterable[Held]],
         *,
         is_complete: bool,
@@ -121,12 +122,13 @@ class ChangeLog:
         known: dict[str, list[tuple[Name, DeviceKey]]] = {}
         for name, (key, _) in before.items():
             known.setdefault(name[0], []).append((name, key))
-        for made in offers:
+        for served in offers:
+            made = served.offer
             sick = list(_named(made))
             self._verdicts |= {name: (key, made.verdicts[key]) for name, key in sick}
             well = [(name, key) for name, key in known.get(made.name, ()) if name not in self._verdicts]
-            concerned = {key: name for name, key in sick + well if key in made.parts}
-            for key in [key for key in made.parts if key in concerned] if concerned else ():
+            concerned = {key: name for name, key in sick + well if key in made.devices}
+            for key in [key for key in made.devices if key in concerned] if concerned else ():
                 name = concerned[key]
                 verdict, earlier = made.verdicts.get(key, FINE), before[name][1] if name in before else FINE
                 if verdict != earlier:
@@ -310,14 +312,14 @@ def _in_its_words(finding: "Finding") -> str:
     return finding.detail if finding.value in finding.detail else f"{finding.value}: {finding.detail}"
 
 
-def _named(made: Made) -> Iterator[tuple[Name, DeviceKey]]:
+def _named(made: MadeOffer) -> Iterator[tuple[Name, DeviceKey]]:
     """Name and key of each device of an offer that has a verdict."""
     for key in made.verdicts:
         yield (made.name, key[2]), key
 
 
-def _sizes_of(offers: Iterable[Made]) -> dict[str, int]:
-    return {made.name: made.size for made in offers}
+def _sizes_of(offers: Iterable[ServedOffer]) -> dict[str, int]:
+    return {served.name: served.size for served in offers}
 
 
 def _evidence(verdict: Verdict, before: Verdict, held: Iterable[Held]) -> Held | None:

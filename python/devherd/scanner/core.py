@@ -1,6 +1,5 @@
 """The native scanner and poller for a configuration, and their results as spool messages."""
 
-import functools
 import json
 import logging
 import time
@@ -14,7 +13,7 @@ from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
 from devherd.inventory import DEVICE_PLUGIN, Entry
-from devherd.offers import device_plugin, rules
+from devherd.offers import rules
 from devherd.proto import spool_pb2
 from devherd.text import amount
 
@@ -145,11 +144,19 @@ def log_scan(scan: Scan) -> None:
     log.debug("scanned in %.1f ms: %s; %s; %s", scan.duration_seconds * 1000, found, ", ".join(parts), change)
 
 
-def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
-    """A function that returns the container edits of a device, including the edits that its vendor's devices share."""
-    return functools.partial(edits_for, native, platforms)
+def edits_for(
+    native: Scanner,
+    platforms: Mapping[str, Platform],
+    mps_root: str | None,
+    entry: Entry,
+    resource_name: str,
+    *,
+    way: str = DEVICE_PLUGIN,
+    by_mps: bool = False,
+) -> Edits | None:
+    """The container edits of a device by a way, under a resource name; None if its vendor is switched off.
 
-
-def edits_for(native: Scanner, platforms: Mapping[str, Platform], entry: Entry, resource_name: str) -> Edits | None:
-    """The container edits of a device under a resource name; None if its vendor is switched off."""
-    return native.edits(entry.device, platforms.get(entry.key[0]), DEVICE_PLUGIN, resource_name)
+    `platforms`: by vendor, what its devices have in common. `mps_root`: the directory of NVIDIA's Multi-Process
+    Service, for a device that containers share through it (`by_mps`).
+    """
+    return native.edits(entry.device, platforms.get(entry.key[0]), way, resource_name, mps_root if by_mps else None)

@@ -16,7 +16,7 @@ from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
 from devherd.log import Once
-from devherd.offers.device_plugin import Made
+from devherd.offers.device_plugin import ServedOffer
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.change_log import ChangeLog
 from devherd.scanner.observer import Observer
@@ -181,20 +181,20 @@ class ScannerFiles:
             return
         offers = offering.judged(verdicts)
         self._beat()
-        unwritten = self._write_device_info(offers.made)
-        complete = self._publisher.publish(offers.made)
+        unwritten = self._write_device_info(offers.served)
+        complete = self._publisher.publish(offers.served)
         self._beat()
-        self._count_health_changes(offers.made)
+        self._count_health_changes(offers.served)
         self._published_for = made_for if complete else None
         self._change_log.published(
-            offers.made, policy.held_against, is_complete=complete, recover_after=policy.recover_after
+            offers.served, policy.held_against, is_complete=complete, recover_after=policy.recover_after
         )
         self._offer_problems = offers.problems + unwritten
 
     def _is_device_info_intact(self) -> bool:
         return not self._device_info.written or self._device_info.is_intact()
 
-    def _write_device_info(self, offers: Sequence[Made]) -> list[spool_pb2.Problem]:
+    def _write_device_info(self, offers: Sequence[ServedOffer]) -> list[spool_pb2.Problem]:
         config = self.observer.config
         if config.device_info_dir is None and not self._device_info.written:
             return []
@@ -268,7 +268,7 @@ class ScannerFiles:
         observer.kernel_log.xids = []
         self._counters_kept_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
-    def _count_health_changes(self, offers: Sequence[Made]) -> None:
+    def _count_health_changes(self, offers: Sequence[ServedOffer]) -> None:
         counts, known = self.observer.counters, self.observer.offering.known
         for resource_name, device_id in self._offered.changed(offers, known):
             counts.add(counters.HEALTH_CHANGES, resource_name, device_id)
@@ -287,7 +287,7 @@ class OfferedIds:
         self._unhealthy = {name for name, device in found if device.reasons}
         self._known: object = None
 
-    def changed(self, offers: Sequence[Made], known: object) -> list[tuple[str, str]]:
+    def changed(self, offers: Sequence[ServedOffer], known: object) -> list[tuple[str, str]]:
         """Take over these offers; returns the resource names and ids whose health has changed.
 
         With an equal `known` the same devices are offered as before.
@@ -298,12 +298,14 @@ class OfferedIds:
         return sorted((before ^ self._unhealthy) & self.keys.keys())
 
 
-def _ids_of(offers: Iterable[Made], *, of_unhealthy: bool = False) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
+def _ids_of(
+    offers: Iterable[ServedOffer], *, of_unhealthy: bool = False
+) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
     """Resource name and id, and the key, of each device or of each that is Unhealthy."""
-    for made in offers:
-        for key in made.unhealthy if of_unhealthy else made.parts:
-            for device_id in made.parts[key].ids:
-                yield (made.name, device_id), key
+    for served in offers:
+        for key in served.offer.unhealthy if of_unhealthy else served.devices:
+            for device_id in served.devices[key].ids:
+                yield (served.name, device_id), key
 
 
 class ConfigWarnings:

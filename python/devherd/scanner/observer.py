@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from devherd import counters
@@ -31,7 +32,7 @@ from devherd.reasons.registry import (
     OF_OPERATORS,
 )
 from devherd.scanner.core import (
-    edits_by,
+    edits_for,
     left_out_by,
     log_scan,
     native_poller,
@@ -195,7 +196,7 @@ class Observer:
         if scan.changed or is_other:
             self.poller.watch(scan, self._left_to_polls())
         self.requests = self._requests_after(scan)
-        self._cdi.publish(self.inventory, self.offering.edits_of)
+        self._cdi.publish(self.inventory, self.config.ways, self.offering.edits_of)
         self._note(self._seen_without_looking())
         self.gone.observe(scan, clock, self.now(), config=self.config, dropped=dropped, held=held)
         self.kernel_log.open()
@@ -220,7 +221,7 @@ class Observer:
         """Drop what was kept for devices that are no longer known."""
         for key in before.keys() - self.inventory.entries.keys():
             if before[key].gone_since is not None:  # otherwise the configuration dropped it, and pods may hold it
-                self._cdi.withdraw(before[key], edits_by(self._native, platforms))
+                self._cdi.withdraw(before[key], self.config.ways, partial(edits_for, self._native, platforms, None))
         self._new = {key for key in self.inventory.entries if key in self._new or key not in before}
         self.policy.forget_all_but(self.inventory.entries, self.now())
 
@@ -428,7 +429,7 @@ class Observer:
 
     def restore(self) -> None:
         """Write removed CDI specs again."""
-        self._cdi.publish(self.inventory, self.offering.edits_of)
+        self._cdi.publish(self.inventory, self.config.ways, self.offering.edits_of)
 
     def remembered(self) -> Remembered:
         """State of the sources that a later scanner of this boot needs."""

@@ -8,7 +8,7 @@ from devherd._native import Edits, Platform, Scanner
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.lost import present
 from devherd.health.policy import Verdict
-from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry, Inventory
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, Maker
 from devherd.proto import health_pb2
@@ -80,7 +80,7 @@ class Offering:
         made_for = self._configured, self._inventory.platforms
         if made_for != self._made_for:
             self._arranger = rules.Arranger(self._config)
-            self._maker = Maker(self.edits_of, self._config.mps_root or "", self._native.processor_nodes)
+            self._maker = Maker(self.edits_of, self._native.processor_nodes)
             self._made_for = made_for
         entries = self._inventory.entries.values()
         offers = self._arranger.arrange(entries)
@@ -91,11 +91,14 @@ class Offering:
         made = self.without_health().device_plugin
         return self._maker.judge(made, verdicts)
 
-    def edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
-        """The container edits of a device under a resource name; None if its vendor is switched off."""
+    def edits_of(
+        self, entry: Entry, resource_name: str, *, way: str = DEVICE_PLUGIN, by_mps: bool = False
+    ) -> Edits | None:
+        """The container edits of a device, as `edits_for` has them."""
         if self._beat:
             self._beat()
-        return edits_for(self._native, self._inventory.platforms, entry, resource_name)
+        platforms, mps_root = self._inventory.platforms, self._config.mps_root
+        return edits_for(self._native, platforms, mps_root, entry, resource_name, way=way, by_mps=by_mps)
 
     def facts_of(self, key: DeviceKey) -> dict[str, str]:
         """What a text for people needs to know of a device: FACTS, and RESOURCE; nothing of an unknown device."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from devherd._native import boot_id
 from devherd.config.resolved import ResolvedConfig
@@ -14,7 +15,7 @@ from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.core import (
-    edits_by,
+    edits_for,
     left_out_by,
     native_poller,
     native_scanner,
@@ -69,10 +70,10 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
         seen.add((look.vendor, look.card, look.id), look.findings)
     policy.note(seen, Now(time.time(), time.monotonic(), boot_id(str(config.host_root))))
     offers = rules.arrange(config, inventory.entries.values())
-    edits_of = edits_by(native, inventory.platforms)
+    edits_of = partial(edits_for, native, inventory.platforms, config.mps_root)
     is_refused = any(problem.refusal for problem in (*scan.problems, *scan.driverless))
     last_words = last_words_of_boot(config, simulated=native.is_simulated) if is_refused else None
-    made = device_plugin_offers(offers, edits_of, config.mps_root or "", native.processor_nodes, policy.verdicts())
+    made = device_plugin_offers(offers, edits_of, native.processor_nodes, policy.verdicts())
     return ScanReport(
         offers=made.offers,
         problems=problem_messages(scan, config, inventory.entries.values(), last_words) + made.problems,

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from devherd import spool
 from devherd.inventory import DeviceKey
-from devherd.offers.device_plugin import Made
+from devherd.offers.device_plugin import ServedOffer
 from devherd.proto import spool_pb2
 from devherd.spool import encoded, identity_of
 
@@ -149,10 +149,10 @@ class Publisher:
         earlier: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
         self._resources = {key: self._file(key, resource) for key, resource in earlier.items()}
         """The file of each resource that a child serves, by key."""
-        self._made: dict[str, Made] = {}
+        self._served: dict[str, ServedOffer] = {}
         """By key: the offer that this process wrote to the file. If it is the same object, it need not be compared
         again."""
-        self._settled: list[Made] = []
+        self._settled: list[ServedOffer] = []
         self._home: dict[str, AbstractSet[DeviceKey]] = {
             key: {(device.vendor, device.card, device.id) for device in resource.devices}
             for key, resource in earlier.items()
@@ -166,8 +166,8 @@ class Publisher:
 
     @property
     def published(self) -> list[spool_pb2.Offer]:
-        """The offers that an earlier scanner wrote; empty once this process has published its own."""
-        return [] if self._offers.earlier is None else list(self._offers.earlier.offers)
+        """The resources that an earlier scanner offered; empty once this process has published its own."""
+        return [] if self._offers.earlier is None else spool.resources_in(self._offers.earlier)
 
     def _file(self, key: str, earlier: spool_pb2.Resource | None = None) -> _VersionedFile[spool_pb2.Resource]:
         return _VersionedFile(spool.path_of(self._directory, key), earlier)
@@ -180,7 +180,7 @@ class Publisher:
             and all(file.is_intact() for file in self._resources.values())
         )
 
-    def publish(self, offers: Iterable[Made]) -> bool:
+    def publish(self, offers: Iterable[ServedOffer]) -> bool:
         """Write exactly these offers; False if moving devices have left their old resource but are not in the new one.
 
         Then call it again when a child has written its state: the old resource must have sent its list without them
@@ -188,63 +188,63 @@ class Publisher:
         """
         self._directory.parent.mkdir(mode=0o700, exist_ok=True)
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        wanted = {spool.key_of(made.name): made for made in offers}
+        wanted = {spool.key_of(served.name): served for served in offers}
         self._let_go(wanted)
         complete = True
-        settled: list[Made] = []
-        for key, made in wanted.items():
-            waiting = self._handover.held_back(key, _more(made, self._home.get(key, frozenset())))
-            there = made.without(waiting)
-            if not waiting or there.parts or key in self._resources:
+        settled: list[ServedOffer] = []
+        for key, served in wanted.items():
+            waiting = self._handover.held_back(key, _more(served, self._home.get(key, frozenset())))
+            there = served.without(waiting)
+            if not waiting or there.devices or key in self._resources:
                 self._write(key, there)
                 settled.append(there)
             complete &= not waiting
         self._settle(settled)
         return complete
 
-    def _settle(self, settled: list[Made]) -> None:
+    def _settle(self, settled: list[ServedOffer]) -> None:
         is_intact = self._offers.is_intact()
         if is_intact and settled == self._settled:
             return
-        content = spool.encoded(spool_pb2.EncodedOffers(offers=[made.in_offer for made in settled]))
+        content = spool.encoded(spool_pb2.EncodedOffers(offers=[served.offer.content for served in settled]))
         if not is_intact or not self._offers.has(content):
             version = max(self._offers.version + 1, time.time_ns())
             self._offers.write(content, spool_pb2.Offers(version=version))
         self._settled = settled
 
-    def _let_go(self, wanted: Mapping[str, Made]) -> None:
+    def _let_go(self, wanted: Mapping[str, ServedOffer]) -> None:
         """Remove resources that are no longer wanted, and devices that leave a resource."""
         for key in (self._resources.keys() - wanted.keys()) | (spool.keys_in(self._directory) - self._resources.keys()):
             spool.remove(self._directory, key)
             self._resources.pop(key, None)
-            self._made.pop(key, None)
+            self._served.pop(key, None)
             self._handover.left(key, None, self._home.pop(key, frozenset()))
-        for key, made in wanted.items():
+        for key, served in wanted.items():
             home = self._home.get(key, frozenset())
-            leaving = frozenset[DeviceKey]() if home == made.parts.keys() else home - made.parts.keys()
+            leaving = frozenset[DeviceKey]() if home == served.devices.keys() else home - served.devices.keys()
             if leaving:
-                self._write(key, made.without(_more(made, home)))
+                self._write(key, served.without(_more(served, home)))
                 self._handover.left(key, self._version, leaving)
 
-    def _write(self, key: str, made: Made) -> None:
+    def _write(self, key: str, served: ServedOffer) -> None:
         file = self._resources.get(key)
-        if self._made.get(key) is made and file is not None and file.is_intact():
+        if self._served.get(key) is served and file is not None and file.is_intact():
             return
-        if file is None or not (file.is_intact() and file.has(made.in_resource)):
+        if file is None or not (file.is_intact() and file.has(served.in_resource)):
             self._version = max(self._version + 1, time.time_ns())
             is_new = file is None
             file = file or self._file(key)
-            file.write(made.in_resource, spool_pb2.Resource(version=self._version))
+            file.write(served.in_resource, spool_pb2.Resource(version=self._version))
             self._resources[key] = file
             if is_new:
                 self._handover.returned(key, self._version)
-            self._home[key] = made.parts.keys()
-        self._made[key] = made
+            self._home[key] = served.devices.keys()
+        self._served[key] = served
 
 
-def _more(made: Made, home: AbstractSet[DeviceKey]) -> AbstractSet[DeviceKey]:
+def _more(served: ServedOffer, home: AbstractSet[DeviceKey]) -> AbstractSet[DeviceKey]:
     """The devices of the offer that its resource does not list yet."""
-    return frozenset() if home == made.parts.keys() else made.parts.keys() - home
+    return frozenset() if home == served.devices.keys() else served.devices.keys() - home
 
 
 RESERVE_BYTES = 256 * 1024

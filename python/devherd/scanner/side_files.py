@@ -3,19 +3,21 @@
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from devherd import cdi, spool
 from devherd._native import Edits, Finding, Platform
 from devherd.cdi import CdiDirectory
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Seen
-from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry, Inventory
+from devherd.inventory import CDI, DeviceKey, Entry, Inventory
 from devherd.log import Once
-from devherd.offers import device_plugin
+from devherd.offers.device_plugin import ServedOffer
 from devherd.proto import spool_pb2
-from devherd.reasons.registry import CDI, CDI_UNWRITABLE, OF_OPERATORS
+from devherd.reasons.registry import CDI as CDI_SOURCE
+from devherd.reasons.registry import CDI_UNWRITABLE, OF_OPERATORS
 from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -23,26 +25,35 @@ log = logging.getLogger(__name__)
 _READABLE_BY_ALL = 0o444
 
 
+class EditsByWay(Protocol):
+    """Returns the edits of a device by a way, under a resource name; None if its vendor is switched off."""
+
+    def __call__(self, entry: Entry, resource_name: str, *, way: str) -> Edits | None:
+        """`way`: `device-plugin` or `cdi`."""
+
+
 class CdiSpecs:
     """CDI specs: written before a device is advertised, kept as long as a pod may need them (`devherd.cdi`)."""
 
     def __init__(self, config: ResolvedConfig) -> None:
         self._directory = CdiDirectory(config.cdi_directory, config.host_root)
-        self._wanted_for = -1  # no version of the inventory
+        self._wanted_for: object = None
+        """The version of the inventory and the ways for which the directory was last told its content."""
         self._known: dict[DeviceKey, tuple[Entry, Mapping[str, Edits]]] = {}
         """By device: its entry and specs, made for `_known_for`."""
-        self._known_for: tuple[Mapping[str, Platform], Mapping[str, str]] = {}, {}
-        """By vendor: the data that its devices share, and its options."""
+        self._known_for: tuple[Mapping[str, Platform], Mapping[str, str], Sequence[str]] = {}, {}, ()
+        """By vendor: the data that its devices share, and its options; the ways."""
         self.unwritten: list[tuple[Entry, OSError]] = []
 
-    def withdraw(self, entry: Entry, edits_of: device_plugin.EditsOf) -> None:
+    def withdraw(self, entry: Entry, ways: Sequence[str], edits_of: EditsByWay) -> None:
         """Drop the specs of a forgotten device."""
-        self._directory.withdraw(_specs(entry, edits_of))
+        self._directory.withdraw(_specs(entry, ways, edits_of))
 
-    def publish(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> None:
-        """Bring the specs up to date with the devices; removed specs are written again."""
-        if self._wanted_for != inventory.version:
-            entries = self._entries(inventory, edits_of)
+    def publish(self, inventory: Inventory, ways: Sequence[str], edits_of: EditsByWay) -> None:
+        """Bring the specs up to date with the devices, for all `ways` in use; removed specs are written again."""
+        wanted_for = inventory.version, ways
+        if self._wanted_for != wanted_for:
+            entries = self._entries(inventory, ways, edits_of)
             # If several devices have edits for one name, the first counts. A device without findings has complete
             # edits.
             in_order = sorted(entries, key=lambda entry: bool(entry.findings))
@@ -51,7 +62,7 @@ class CdiSpecs:
                 [_brought(self._known[entry.key][1], known) for entry in in_order if entry.gone_since is None],
                 [_brought(self._known[entry.key][1], known) for entry in in_order if entry.gone_since is not None],
             )
-            self._wanted_for = inventory.version
+            self._wanted_for = wanted_for
         failed = self._directory.publish()
         self.unwritten = [
             (entry, errors[0])
@@ -59,16 +70,15 @@ class CdiSpecs:
             if (errors := [failed[name] for name in specs if name in failed])
         ]
 
-    def _entries(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> list[Entry]:
+    def _entries(self, inventory: Inventory, ways: Sequence[str], edits_of: EditsByWay) -> list[Entry]:
         """The entries that have specs; specs are made only for new entries."""
-        known_for = inventory.platforms, inventory.vendor_options
+        known_for = inventory.platforms, inventory.vendor_options, ways
         before = self._known if known_for == self._known_for else {}
         self._known, self._known_for = {}, known_for
-        entries = [entry for entry in inventory.entries.values() if DEVICE_PLUGIN not in entry.left_out]
-        for entry in entries:
-            known = before.get(entry.key)
-            self._known[entry.key] = known if known and known[0] is entry else (entry, _specs(entry, edits_of))
-        return [entry for entry in entries if self._known[entry.key][1]]
+        for key, entry in inventory.entries.items():
+            known = before.get(key)
+            self._known[key] = known if known and known[0] is entry else (entry, _specs(entry, ways, edits_of))
+        return [entry for entry, specs in self._known.values() if specs]
 
     def take_in(self, seen: Seen) -> list[spool_pb2.Problem]:
         """Add a finding to each device whose specs could not be written; returns these as problems, too."""
@@ -77,9 +87,16 @@ class CdiSpecs:
         return [_problem(entry, error) for entry, error in self.unwritten]
 
 
-def _specs(entry: Entry, edits_of: device_plugin.EditsOf) -> Mapping[str, Edits]:
-    edits = edits_of(entry, entry.resource_name)
-    return edits.specs if edits else {}
+def _specs(entry: Entry, ways: Sequence[str], edits_of: EditsByWay) -> Mapping[str, Edits]:
+    """The specs of a device for all ways that offer it.
+
+    The device plugin may name a device in CDI for a part of its edits only; by CDI its spec has all of them.
+    """
+    specs: dict[str, Edits] = {}
+    for way in sorted(ways, key=CDI.__eq__):
+        if way not in entry.left_out and (edits := edits_of(entry, entry.resource_name, way=way)) is not None:
+            specs |= edits.specs
+    return specs
 
 
 def _brought(specs: Mapping[str, Edits], known: dict[str, cdi.ContainerEdits]) -> dict[str, cdi.ContainerEdits]:
@@ -92,7 +109,7 @@ def _brought(specs: Mapping[str, Edits], known: dict[str, cdi.ContainerEdits]) -
 
 def _finding(error: OSError) -> Finding:
     return Finding(
-        source=CDI,
+        source=CDI_SOURCE,
         reason=CDI_UNWRITABLE,
         detail="the CDI spec that names the device cannot be written",
         file=str(error.filename or ""),
@@ -119,7 +136,7 @@ class DeviceInfo:
         """Whether all files exist: the SR-IOV plugin removes files with its names when it stops."""
         return all(path.exists() for path in self.written)
 
-    def publish(self, directory: Path | None, offers: Iterable[device_plugin.Made]) -> list[spool_pb2.Problem]:
+    def publish(self, directory: Path | None, offers: Iterable[ServedOffer]) -> list[spool_pb2.Problem]:
         """Write the files for the RDMA functions in these offers, and remove the others that this process wrote.
 
         A file that cannot be written is a problem of its resource.
@@ -145,10 +162,10 @@ class DeviceInfo:
         self.written[path] = text
 
 
-def files(directory: Path, offers: Iterable[device_plugin.Made]) -> dict[Path, tuple[str, str]]:
+def files(directory: Path, offers: Iterable[ServedOffer]) -> dict[Path, tuple[str, str]]:
     """The resource name and the text of each file. Pure."""
-    of_rdma = ((made, key) for made in offers for key in made.parts if key[0] == "rdma")
-    found = ((made.name, made.device(key)) for made, key in of_rdma)
+    of_rdma = ((served.offer, key) for served in offers for key in served.devices if key[0] == "rdma")
+    found = ((offer.name, offer.device(key)) for offer, key in of_rdma)
     return {
         directory / f"{name}-{device.id}-device.json".replace("/", "-"): (name, _text(device)) for name, device in found
     }

@@ -1,0 +1,220 @@
+"""Encoded offers, alike for all front ends: devices with facts, verdict, rule, sharing, and edits by one way. Pure.
+
+A front end chooses the devices of an offer, and makes of it what it serves.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from devherd import cdi
+from devherd.health.policy import Verdict
+from devherd.inventory import DeviceKey, Entry
+from devherd.offers.rules import Offer, Offered, problem_of
+from devherd.proto import spool_pb2
+from devherd.spool import encoded, ids_of
+
+if TYPE_CHECKING:
+    from devherd._native import Edits
+
+_PREFERENCES = {
+    "aligned": spool_pb2.ALIGNED,
+    "packed": spool_pb2.PACKED,
+    "distributed": spool_pb2.DISTRIBUTED,
+    "none": spool_pb2.NONE,
+}
+
+
+class EditsOf(Protocol):
+    """Returns the edits for a device under a resource name by one way; None if the device is no longer known."""
+
+    def __call__(self, entry: Entry, resource_name: str, *, by_mps: bool = False) -> "Edits | None":
+        """`by_mps`: containers share the device through NVIDIA's Multi-Process Service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A device that a front end offers."""
+
+    offered: Offered
+    shares: Sequence[str]
+    """The ids under which its vendor shares it, as far as they are offered; empty if it is not shared."""
+    replicas: int
+    """How many containers may share each of its ids; 0 if it is not shared."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids under which it is offered."""
+        return ids_of(self.offered.entry.device.id, self.replicas, self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDevice:
+    """A device of an offer, and what was made of it. An unchanged device stays the same object."""
+
+    chosen: Chosen
+    edits: bytes
+    in_offer: bytes
+    """Encoded as the only device of an Offer; concatenated encodings are one message."""
+    problem: spool_pb2.Problem | None
+
+
+@dataclass(frozen=True, eq=False)
+class MadeOffer:
+    """An encoded offer. An unchanged offer stays the same object, so that readers can skip it."""
+
+    name: str
+    head: bytes
+    """The offer without its devices."""
+    devices: Mapping[DeviceKey, bytes]
+    """The devices in their order, each encoded as the only device of an Offer."""
+    verdicts: Mapping[DeviceKey, Verdict]
+    """The verdict of each device of the offer that has one, by device."""
+
+    @cached_property
+    def content(self) -> bytes:
+        """The whole offer."""
+        return b"".join([self.head, *self.devices.values()])
+
+    @property
+    def message(self) -> spool_pb2.Offer:
+        """The whole offer as a message."""
+        return spool_pb2.Offer.FromString(self.content)
+
+    @property
+    def unhealthy(self) -> list[DeviceKey]:
+        """The devices that are Unhealthy."""
+        return [key for key, verdict in self.verdicts.items() if verdict.reasons]
+
+    def device(self, key: DeviceKey) -> spool_pb2.Device:
+        """One of the devices as a message."""
+        return spool_pb2.Offer.FromString(self.devices[key]).devices[0]
+
+    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "MadeOffer":
+        """A copy in which devices have the reasons and warnings of these verdicts."""
+        judged = {key: _judged(self.devices[key], verdict) for key, verdict in verdicts.items()}
+        return MadeOffer(self.name, self.head, {**self.devices, **judged}, verdicts)
+
+    def without(self, leaving: AbstractSet[DeviceKey]) -> "MadeOffer":
+        """A copy without these devices."""
+        devices = {key: device for key, device in self.devices.items() if key not in leaving}
+        verdicts = {key: one for key, one in self.verdicts.items() if key not in leaving}
+        return MadeOffer(self.name, self.head, devices, verdicts)
+
+
+def _judged(device: bytes, verdict: Verdict) -> bytes:
+    offer = spool_pb2.Offer.FromString(device)
+    offer.devices[0].reasons.extend(verdict.reasons)
+    offer.devices[0].warnings.extend(verdict.warnings)
+    return encoded(offer)
+
+
+class OfferMaker:
+    """Makes the offers of one front end; what a device is made of must not change otherwise during its life."""
+
+    def __init__(self, front_end: str, edits_of: EditsOf) -> None:
+        """`front_end`: its name in `Offer.front_end`. `edits_of`: the edits by its way."""
+        self._front_end, self._edits_of = front_end, edits_of
+        self._more, self._more_of = b"", None
+        """What the configuration decides about the last device, encoded, and the input from which it was made."""
+
+    def head(self, offer: Offer, processor_nodes: Collection[int] = ()) -> spool_pb2.Offer:
+        """The offer without its devices. `processor_nodes`: NUMA nodes with processors, if a front end needs them."""
+        return spool_pb2.Offer(
+            name=offer.name,
+            vendor=offer.vendor,
+            front_end=self._front_end,
+            preferred=_PREFERENCES[offer.preferred],
+            fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
+            processor_nodes=processor_nodes,
+        )
+
+    def devices(
+        self, offer: Offer, chosen: Iterable[Chosen], before: Mapping[DeviceKey, MadeDevice]
+    ) -> dict[DeviceKey, MadeDevice]:
+        """The chosen devices of an offer, in their order. `before`: as last made; an unchanged one is kept."""
+        made = {}
+        for one in chosen:
+            kept = before.get(one.offered.entry.key)
+            if kept is None or (
+                kept.chosen.offered is not one.offered
+                and (kept.chosen.offered, kept.chosen.shares, kept.chosen.replicas)
+                != (one.offered, one.shares, one.replicas)
+            ):
+                kept = self._device(offer, one)
+            made[one.offered.entry.key] = kept
+        return made
+
+    def _device(self, offer: Offer, chosen: Chosen) -> MadeDevice:
+        offered, entry = chosen.offered, chosen.offered.entry
+        edits, problem = _edits(offer, offered, self._edits_of)
+        more = entry.resource_name, chosen.shares, chosen.replicas, offered.by_mps, offered.rule, offered.pre_start
+        if more != self._more_of:  # as a rule the same for thousands
+            self._more, self._more_of = _more(chosen), more
+        return MadeDevice(chosen, edits, entry.device.in_offer(edits, self._more), problem)
+
+
+def _more(chosen: Chosen) -> bytes:
+    """What the configuration decides about a device."""
+    offered = chosen.offered
+    return encoded(
+        spool_pb2.Device(
+            replicas=chosen.replicas,
+            default_resource_name=offered.entry.resource_name,
+            by_mps=offered.by_mps,
+            shares=chosen.shares,
+            rule=offered.rule,
+            pre_start=pre_start(offered),
+        )
+    )
+
+
+def pre_start(offered: Offered) -> spool_pb2.PreStart | None:
+    """What must hold before a start; None for nothing. A shared device may be open in other containers."""
+    asked = offered.pre_start
+    is_shared = bool(offered.replicas or offered.entry.device.shares)
+    if not asked.is_on or (is_shared and not (asked.unhealthy or asked.program)):
+        return None
+    return spool_pb2.PreStart(
+        occupied="" if is_shared else asked.occupied or "",
+        unhealthy=asked.unhealthy or "",
+        program=asked.program or (),
+        when=asked.when,
+        timeout_seconds=asked.timeout,
+    )
+
+
+def _edits(offer: Offer, offered: Offered, edits_of: EditsOf) -> tuple[bytes, spool_pb2.Problem | None]:
+    """The edits of a device, without invalid CDI names, because a runtime would refuse the container."""
+    entry = offered.entry
+    edits = edits_of(entry, offer.name, by_mps=True) if offered.by_mps else edits_of(entry, offer.name)
+    if edits is None:
+        return b"", None
+    illegal = {name for name in (*edits.cdi_devices, *edits.specs) if not cdi.is_legal(name)}
+    if not illegal:
+        return edits.encoded(), None
+    message = message_of(edits)
+    _leave_out(illegal, message)
+    names = ", ".join(sorted(illegal))
+    return encoded(message), problem_of(entry, f"is allocated without CDI: not a valid CDI name: {names}")
+
+
+def message_of(edits: "Edits") -> spool_pb2.Edits:
+    """The edits that the kubelet's API can carry: it has no field for hooks, and CDI specs are files."""
+    return spool_pb2.Edits.FromString(edits.encoded())
+
+
+def _leave_out(illegal: set[str], edits: spool_pb2.Edits) -> None:
+    kept = [name for name in edits.cdi_devices if name not in illegal]
+    del edits.cdi_devices[:]
+    edits.cdi_devices.extend(kept)
+    for key, names in [*edits.annotations.items()]:
+        others = [name for name in names.split(",") if name not in illegal]
+        if others:
+            edits.annotations[key] = ",".join(others)
+        else:
+            del edits.annotations[key]
