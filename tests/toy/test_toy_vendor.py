@@ -1,12 +1,17 @@
-"""What CONTRIBUTING says of a new vendor and of a new source of health, done and built: these places and no others."""
+"""What CONTRIBUTING says of a new vendor and of a new source of health, done and built: these places and no others.
+
+What is built is a wheel, and the tests of one that is compiled are here, too: it takes minutes, and once is enough.
+"""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +19,15 @@ import pytest
 import yaml
 from announcement import announce
 from not_tested import not_tested
+from wheel import builder_paths, places
+from wheel_record import fits
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "target" / "toy"
 """A build cache, as `target` is: only what differs is built again."""
 
-COPIED = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "rust", "python", "README.md", "deploy", "tests")
+SOURCE = PLACE / "source"
+COPIED = ("Cargo.toml", "Cargo.lock", "LICENSE", "pyproject.toml", "rust", "python", "README.md", "deploy", "tests")
 ROW = """    toy: ToyOptions => |options, _| options.enabled.then(|| Toy(options.clone())), Row {
         name: toy::VENDOR,
         title: "Toys",
@@ -107,11 +115,43 @@ pytestmark = pytest.mark.timeout(1200)
 """The first build takes a minute or two."""
 
 
+def build(wanted: Mapping[str, bytes], wheel: Path, target: str) -> None:
+    """The wheel of the tree with these files, and its module in the tree.
+
+    Without optimisation and with all its debugging information, where each source would be named.
+    """
+    for earlier in PLACE.glob("wheel-*"):
+        shutil.rmtree(earlier)
+    for name, content in wanted.items():
+        install(SOURCE / name, content)
+    for file in [*SOURCE.rglob("*.rs"), *SOURCE.rglob("*.py")]:
+        name = file.relative_to(SOURCE)
+        if name.parts[0] != "target" and str(name) not in wanted:
+            file.unlink()
+    beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": beside, "PYTHONPATH": "", "CARGO_PROFILE_DEV_DEBUG": "full"}
+    made = PLACE / "unfinished"
+    shutil.rmtree(made, ignore_errors=True)
+    command = [sys.executable, SOURCE / "rust/wheel.py", "--target", target, "--out", made, "--locked"]
+    done = subprocess.run(
+        [*command, "--profile", "dev", "--auditwheel", "skip"],
+        env=environment, cwd="/", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [built] = made.iterdir()
+    with zipfile.ZipFile(built) as archive:
+        [module] = [name for name in archive.namelist() if name.endswith(".so")]
+        install(SOURCE / "python" / module, archive.read(module))
+    made.rename(wheel)
+
+
 @pytest.fixture(scope="module")
-def toy(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """This source tree with one vendor more, built."""
+def wheel(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Of this source tree with one vendor more, which has its module, too: compiled here, once for all workers."""
     if shutil.which("cargo") is None:
         not_tested("cargo is missing")
+    if not Path(sys.executable).with_name("maturin").exists():
+        not_tested("no maturin in the environment: `make build` installs it")
     PLACE.mkdir(parents=True, exist_ok=True)
     with (PLACE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -125,25 +165,24 @@ def toy(request: pytest.FixtureRequest) -> Iterator[Path]:
         }
         for name, file in NEW_FILES.items():
             wanted[name] = Path(__file__).with_name(file).read_bytes()
-        source = PLACE / "source"
+        said = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
+        [target] = [line.removeprefix("host: ") for line in said.splitlines() if line.startswith("host: ")]
+        digest = hashlib.sha256(said.encode())
         for name, content in wanted.items():
-            install(source / name, content)
-        for file in [*source.rglob("*.rs"), *source.rglob("*.py")]:
-            if str(file.relative_to(source)) not in wanted:
-                file.unlink()
-        environment = os.environ | {
-            "CARGO_TARGET_DIR": str(PLACE / "target"),
-            "CARGO_PROFILE_DEV_DEBUG": "0",
-            "PYO3_PYTHON": sys.executable,
-        }
-        if not (PLACE / "target").exists():
-            announce(request.config, "the native module with one more vendor: compiling, minutes the first time")
-        command = ["cargo", "build", "--quiet", "--lib", "--features", "extension-module"]
-        done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        library = PLACE / "target" / "debug" / "libdevherd_native.so"
-        install(source / "python/devherd/_native.abi3.so", library.read_bytes())
-        yield source
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+        made = PLACE / f"wheel-{digest.hexdigest()[:12]}"
+        if not made.exists():
+            announce(request.config, "a wheel with one vendor more: compiling, minutes the first time")
+            build(wanted, made, target)
+        fcntl.flock(lock, fcntl.LOCK_SH)  # many may read it, nobody write it
+        [found] = made.iterdir()
+        yield found
+
+
+@pytest.fixture
+def toy(wheel: Path) -> Path:
+    """This source tree with one vendor more, built."""
+    return SOURCE
 
 
 @pytest.fixture
@@ -239,3 +278,20 @@ def test_the_checks_of_what_is_written_by_hand_are_content_with_the_five_places(
     )
     done = run(toy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_built_wheel_has_no_path_of_its_builder(wheel: Path) -> None:
+    """Nor of the sources that are compiled, which its module names; and it is a wheel nevertheless."""
+    assert builder_paths(wheel, [*places(os.environ), "/home", "/root", str(Path.home())]) == []
+    with zipfile.ZipFile(wheel) as archive:
+        assert fits(archive)
+        names = archive.namelist()
+        [module] = [name for name in names if name.endswith(".so")]
+        assert b"/cargo/registry/src/" in archive.read(module)
+        [bill] = [json.loads(archive.read(name)) for name in names if "/sboms/" in name]
+    assert (bill["bomFormat"], bill["metadata"]["component"]["bom-ref"]) == ("CycloneDX", "pkg:cargo/devherd@0.1.0")
+    references = [each["bom-ref"] for each in bill["components"]]
+    depended = {each for entry in bill["dependencies"] for each in (entry["ref"], *entry.get("dependsOn", ()))}
+    assert len(references) == len(set(references))
+    assert depended <= {*references, "pkg:cargo/devherd@0.1.0"}
+    assert [name for name in names if name.endswith("third-party/RUST-CRATES.txt")]
