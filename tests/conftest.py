@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import scratch
 from charts import Helm
+from dealing import dealt
 from go_program import GoProgram
 from hypothesis import settings
 from not_tested import not_tested
@@ -66,9 +67,10 @@ def tool():
     return find
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """What may take longest comes first: no worker is left alone with it when the others are done."""
-    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+    workers = config.workerinput["workercount"] if hasattr(config, "workerinput") else 1
+    items[:] = dealt(items, workers)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
