@@ -7,13 +7,18 @@ from hypothesis import strategies as st
 from offered import served_of
 from test_offer_rules import FakeEdits, entry
 
+from devherd import spool
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.health.policy import Verdict
+from devherd.instance.read import read_instance
 from devherd.inventory import Entry
 from devherd.offers import rules
 from devherd.offers.device_plugin import Maker, device_plugin_offers, resource_of
+from devherd.offers.made import Chosen, OfferMaker
 from devherd.proto import spool_pb2
+from devherd.scanner.publisher import Acknowledgements, Publisher
+from devherd.settings import Settings
 from devherd.spool import listed, size_of
 
 CONFIG = {
@@ -114,3 +119,42 @@ def test_rules_and_edits_are_asked_again_only_for_a_device_that_changed():
     maker.make(arranger.arrange([*entries[:2], replace(entries[2], gone_since=1.0), *entries[3:]]))
     maker.make(arranger.arrange(entries[1:]))
     assert asked[5:] == ["gpu-2", "gpu-2"]
+
+
+@given(entries=ENTRIES)
+def test_another_front_end_makes_its_offers_of_the_same_devices_with_the_edits_of_its_way(entries):
+    """No limit of the kubelet's, and of each device the facts, the rule and the sharing that the device plugin has."""
+    config = resolve(Config.model_validate(CONFIG))
+
+    def by_cdi(one: Entry, resource_name: str, *, by_mps: bool = False) -> FakeEdits:
+        return FakeEdits(cdi_devices=(f"a.b/c={one.device.id}",))
+
+    maker = OfferMaker("dra", by_cdi)
+    for offer in rules.arrange(config, entries, "cdi").offers:
+        chosen = [Chosen(one, one.entry.device.shares, one.replicas) for one in offer.devices]
+        made = maker.devices(offer, chosen, {})
+        again = maker.devices(offer, chosen, made)
+        assert all(again[key] is device for key, device in made.items())
+        message = spool_pb2.Offer.FromString(b"".join(device.in_offer for device in made.values()))
+        message.MergeFrom(maker.head(offer))
+        assert (message.name, message.front_end, len(message.devices)) == (offer.name, "dra", len(offer.devices))
+        for device, one in zip(message.devices, offer.devices, strict=True):
+            assert [*device.edits.cdi_devices] == [f"a.b/c={device.id}"]
+            assert (device.rule, device.replicas, [*device.shares]) == (
+                one.rule,
+                one.replicas,
+                [*one.entry.device.shares],
+            )
+            assert dict(device.attributes) == one.entry.device.attributes
+
+
+def test_who_reads_resources_leaves_the_offers_of_other_front_ends_out(tmp_path):
+    """The kubelet knows these under no name: they would be shown as not registered, and asked for in vain."""
+    gpu = spool_pb2.Device(id="gpu-1", vendor="nvidia", card="c")
+    offered = [spool_pb2.Offer(name=name, front_end=name, devices=[gpu]) for name in ("device-plugin", "dra")]
+    settings = Settings(run_dir=tmp_path)
+    spool.write(settings.offers_file, spool_pb2.Offers(offers=offered, version=1))
+
+    assert [offer.name for offer in read_instance(settings).resources] == ["device-plugin"]
+    publisher = Publisher(settings.offers_file, settings.resources_directory, Acknowledgements(tmp_path, tmp_path))
+    assert [offer.name for offer in publisher.published] == ["device-plugin"]

@@ -297,7 +297,7 @@ def test_no_sequence_of_moves_ever_shows_the_kubelet_a_device_twice(tmp_path_fac
         if quick == set(KEYS):
             assert publisher.publish(wanted)
             assert ids_on_disk(herd.resources) == {
-                spool.key_of(one.offer.name): {device.id for device in one.offer.devices} for one in wanted
+                spool.key_of(one.name): {device.id for device in one.offer.message.devices} for one in wanted
             }
 
 
