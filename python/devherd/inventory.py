@@ -37,7 +37,8 @@ Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
 
 
-NOWHERE_LEFT_OUT: Mapping[str, str] = {}
+OFFERED_BY_ALL: Mapping[str, str] = {}
+"""The reasons for which no way leaves a device out: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Entry:
     """Monotonic second of the first scan that did not find it; None while it is found."""
     found_since: float = field(default=0.0, compare=False)
     """Monotonic second of the first scan that found it, since it was gone last."""
-    left_out: Mapping[str, str] = field(default_factory=lambda: NOWHERE_LEFT_OUT)
+    left_out: Mapping[str, str] = field(default_factory=lambda: OFFERED_BY_ALL)
     """By way: why it is not offered, regardless of the configuration's rules; empty if all ways may offer it."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -108,7 +109,7 @@ class Inventory:
         forget_after: float,
         reconfigured: Collection[str] = frozenset(),
         *,
-        left_out: "Callable[[Device], Mapping[str, str]]" = lambda _: NOWHERE_LEFT_OUT,
+        left_out: "Callable[[Device], Mapping[str, str]]" = lambda _: OFFERED_BY_ALL,
         gone: Collection[DeviceKey] = frozenset(),
         held: Collection[DeviceKey] = frozenset(),
         forgotten: Collection[DeviceKey] = frozenset(),

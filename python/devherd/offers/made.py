@@ -119,8 +119,10 @@ class OfferMaker:
     def __init__(self, front_end: str, edits_of: EditsOf) -> None:
         """`front_end`: its name in `Offer.front_end`. `edits_of`: the edits by its way."""
         self._front_end, self._edits_of = front_end, edits_of
-        self._more, self._more_of = b"", None
-        """What the configuration decides about the last device, encoded, and the input from which it was made."""
+        self._more = b""
+        """What the configuration decides about the last device, encoded."""
+        self._more_of: object = None
+        """The input from which `_more` was made."""
 
     def head(self, offer: Offer, processor_nodes: Collection[int] = ()) -> spool_pb2.Offer:
         """The offer without its devices. `processor_nodes`: NUMA nodes with processors, if a front end needs them."""

@@ -61,7 +61,7 @@ def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], M
     def why(device: Device) -> Mapping[str, str]:
         answers = {way: answer for way in config.ways if (answer := native.left_out(device, way)) is not None}
         is_named = any(unless_named for _, unless_named in answers.values()) and rules.is_named(config, device)
-        return {way: why for way, (why, unless_named) in answers.items() if not (unless_named and is_named)}
+        return {way: reason for way, (reason, unless_named) in answers.items() if not (unless_named and is_named)}
 
     return why
 

@@ -121,8 +121,8 @@ pub struct IntelFpgaOptions {
     pub mode: IntelFpgaMode,
 }
 
-/// The kind of devices of an Intel FPGA: who may program a card. It is no choice of the device plugin's: a card on which
-/// containers are given regions has no accelerator function of its own to be offered, by whatever way.
+/// The kind of devices of an Intel FPGA: who may program a card. Both ways follow it, because it is no choice of a front
+/// end's: a region that containers program has no accelerator function that another could be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IntelFpgaMode {
