@@ -66,6 +66,9 @@ def test_a_card_and_its_virtual_function_are_devices_with_all_their_nodes(tmp_pa
         "port_state": "ACTIVE,DOWN",
         "link_layer": "InfiniBand",
         "netdev": "ib0,ib1",
+        "pf_address": "0000:3b:00.0",
+        "pf_netdev": "ib0",
+        "virtual": "false",
     }
     assert physical.sources.keys() == physical.attributes.keys()
     assert all((tmp_path / path.removeprefix("/")).exists() for path in physical.sources.values())
@@ -255,12 +258,15 @@ def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
             "pci_address": address,
             "pci_class": "0x020700",
             "pci_driver": "mlx5_core",
+            "pf_address": address,
+            "pf_netdev": f"ib{number}",
             "pkey": "0xffff",
             "port_state": "ACTIVE",
             "slot": str(int(address.split(":")[1], 16)),
             "subsystem_device_id": "0x0000",
             "subsystem_vendor_id": "0x15b3",
             "vendor_id": "0x15b3",
+            "virtual": "false",
         },
     }
 
