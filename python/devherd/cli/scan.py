@@ -3,7 +3,7 @@
 Where an instance serves this host, its verdicts count as well: a scan alone sees neither past events nor cordons. The
 devices that it has lost are problems.
 
-The table is the default everywhere, also in a pipe; ask for json or yaml to process it.
+The table is the default everywhere, also in a pipe; ask for json or yaml to process it. `--as dra`: `scan_dra`.
 """
 
 import argparse
@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument("--output", choices=("table", "json", "yaml"), default="table", help="default: table")
+    parser.add_argument("--output", choices=("table", "json", "yaml"), help="default: table; with --as: yaml")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("dra",),
+        help="print the ResourceSlices and DeviceClasses that a DRA driver of this node would publish",
+    )
     parser.add_argument(
         "--explain",
         action="store_true",
@@ -54,8 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print. Raises UsageError."""
-    if arguments.watch and arguments.output != "table":
-        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
+    if arguments.form == "dra":
+        from devherd.cli import scan_dra
+
+        return scan_dra.run(arguments, load_config(arguments))
+    output = arguments.output or "table"
+    if arguments.watch and output != "table":
+        raise UsageError("`--watch` shows a table", f"`--output {output}` is not a table", "leave one out")
     config, chosen = load_config(arguments), filters.filters_of(arguments)
     report = with_verdicts(look(config), config)
     chosen.require(report.offers)
@@ -64,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return watch(console(), lambda: _seen(with_verdicts(look(config), config), chosen, explain=arguments.explain))
     report = _only(report, chosen)
-    _print(report, chosen, arguments.output, explain=arguments.explain)
+    _print(report, chosen, output, explain=arguments.explain)
     is_wrong = bool(report.problems) or any(is_ill(device) for offer in report.offers for device in offer.devices)
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and is_wrong else ExitCode.DONE
 

@@ -8,7 +8,7 @@ from functools import partial
 from devherd._native import boot_id
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Held, Now, Seen
-from devherd.health.policy import Policy, Rules
+from devherd.health.policy import Policy, Rules, Verdict
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
@@ -37,6 +37,8 @@ class ScanReport:
     sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
     held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
     """The verdicts on the devices, with the evidence."""
+    judged: Mapping[DeviceKey, Verdict] = field(default_factory=dict)
+    """The same in words: of each device against which something counts."""
     vendors: list[str] = field(default_factory=list)
     """The vendors that were looked for."""
     inventory: Inventory = field(default_factory=Inventory)
@@ -81,6 +83,7 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
         rules=made.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
+        judged=policy.verdicts(),
         vendors=scan.vendors,
         inventory=inventory,
         notices=[*notice_messages(scan, inventory.entries.values()), *left_out(inventory.entries.values())],

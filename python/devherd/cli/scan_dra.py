@@ -1,0 +1,104 @@
+"""`devherd scan --as dra`: what a DRA driver of this node would publish. Nothing is written to a cluster.
+
+The objects are on stdout; what is not published, or not as the configuration has it, and problems are on stderr.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from devherd.dra.classes import classes_of
+from devherd.dra.objects import class_objects, is_node_name, slices_of
+from devherd.dra.pools import Notice, Pools, pools_of
+from devherd.errors import ExitCode, UsageError
+from devherd.health.policy import Verdict
+from devherd.instance.inventory_json import host_name
+from devherd.inventory import DeviceKey
+from devherd.proto import health_pb2
+from devherd.text import first_lines
+
+if TYPE_CHECKING:
+    import argparse
+
+    from devherd.config.model import Config
+    from devherd.scanner.once import ScanReport
+
+WAY = "cdi"
+"""How containers get devices by DRA."""
+
+_TABLE_ALONE = ("watch", "explain", "unhealthy", "resource", "vendor")
+"""Options that choose what a table shows, or its form; a pool is published whole."""
+
+
+def run(arguments: "argparse.Namespace", config: "Config") -> int:
+    """Scan and print. Raises UsageError."""
+    from devherd.cli.scan import check_host_root, with_verdicts
+    from devherd.config.loader import resolve
+    from devherd.offers.rules import arrange
+    from devherd.scanner.once import scan_once
+
+    _refuse(arguments)
+    node = _node_name()
+    check_host_root(config)
+    resolved = replace(resolve(config), ways=(WAY,))
+    report = with_verdicts(scan_once(resolved), config)
+    offers = arrange(resolved, report.inventory.entries.values(), WAY)
+    pools = pools_of(offers, _verdicts(report))
+    classes, of_classes = classes_of(pools, resolved.resources)
+    _print([*slices_of(pools, node), *class_objects(classes)], arguments.output or "yaml")
+    problems = [*report.problems, *offers.problems]
+    told = [Notice(" ".join(filter(None, (one.vendor, one.device or one.path))), one.error) for one in problems]
+    _tell(told, "problems")
+    _tell([*pools.notices, *of_classes], "notes")
+    is_wrong = bool(problems) or _has_ill(pools)
+    return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and is_wrong else ExitCode.DONE
+
+
+def _refuse(arguments: "argparse.Namespace") -> None:
+    if arguments.output == "table":
+        raise UsageError("`--as dra` prints objects", "a table has no place for them", "use `--output yaml` or `json`")
+    for option in _TABLE_ALONE:
+        if getattr(arguments, option):
+            raise UsageError(f"`--as dra` takes no `--{option}`", "a pool is published whole", "leave one out")
+
+
+def _node_name() -> str:
+    """The name under which the kubelet registers: the host name in lower case, or that of `NODE_NAME`."""
+    name = host_name().strip().lower()
+    if not is_node_name(name):
+        raise UsageError(f"`{name}` is no name of a node", "it is no DNS name", "set NODE_NAME to the node's name")
+    return name
+
+
+def _verdicts(report: "ScanReport") -> Mapping[DeviceKey, Verdict]:
+    """By device: what the scan sees, and what the instance that serves this host holds against it."""
+    verdicts = dict(report.judged)
+    for key, held in report.verdicts.items():
+        reasons = {one.reason for one in held if not one.is_over and one.action == health_pb2.UNHEALTHY}
+        known = verdicts.get(key, Verdict())
+        verdicts[key] = replace(known, reasons=tuple(sorted(reasons.union(known.reasons))))
+    return verdicts
+
+
+def _print(objects: list[dict[str, Any]], output: str) -> None:
+    if output == "json":
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2))
+    elif objects:
+        import yaml
+
+        print(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True), end="")
+
+
+def _tell(notices: Iterable[Notice], kind: str) -> None:
+    for line in first_lines([*_lines(notices)], kind):
+        print(line, file=sys.stderr)
+
+
+def _lines(notices: Iterable[Notice]) -> Iterator[str]:
+    return (f"devherd: {one.what} — {one.why}" for one in notices)
+
+
+def _has_ill(pools: Pools) -> bool:
+    return any(device.subject.is_ill for devices in pools.devices.values() for device in devices)

@@ -1,0 +1,164 @@
+"""How a table says what a device of a type has: attributes, capacities, name, each with the facts that it is made of.
+
+A table is code, not a file: vendors cut, join and choose, and each is a dozen lines.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from devherd._native import Fact
+from devherd.dra.values import semver
+from devherd.health.policy import Verdict
+from devherd.inventory import Entry
+from devherd.reasons.registry import CORDONED
+
+Value = str | int | bool
+
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA_NODE = "resource.kubernetes.io/numaNode"
+"""Standard attributes: https://github.com/kubernetes/dynamic-resource-allocation/tree/v0.37.2/deviceattribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A device that is to be published."""
+
+    entry: Entry
+    facts: Mapping[str, Fact]
+    resource_name: str
+    """The name under which the rules offer it."""
+    rule: str
+    """The rule that chose the name."""
+    verdict: Verdict
+    shares: int = 1
+    """How many containers may share it."""
+    takes_one: bool = False
+    """True if a container may ask for one of its shares, but not for more."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def text(self, fact: str) -> str | None:
+        """A fact as text; None if it is not known."""
+        known = self.facts.get(fact)
+        return None if known is None else known.text
+
+    def number(self, fact: str) -> int | None:
+        """A fact as a number; None if it is not known, or no number."""
+        text = self.text(fact)
+        try:
+            return None if text is None else int(text)
+        except ValueError:
+            return None
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether it is Unhealthy for another reason than an operator's cordon."""
+        return any(reason != CORDONED for reason in self.verdict.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of every device of a type."""
+
+    name: str
+    kind: str
+    """The key of its value: `string`, `int`, `bool`, `version`."""
+    make: Callable[[Subject], Value | None]
+    """Its value; None if it is not known."""
+    made_of: tuple[str, ...] = ()
+    """The facts."""
+    is_needed: bool = True
+    """True if a device without it is withheld where another of its type has it; else it is then left out for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One capacity of every device of a type."""
+
+    name: str
+    make: Callable[[Subject], int | None]
+    made_of: tuple[str, ...] = ()
+    is_binary: bool = True
+    """Whether it is written with `Ki`, `Mi`, …"""
+    is_needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceType:
+    """The devices of a driver with one schema; its name is their attribute `type`."""
+
+    driver: str
+    name: str
+    label: Callable[[Subject], str | None]
+    """The device's name in the pool, a DNS label; None if a fact that it takes is not known."""
+    attributes: tuple[Attribute, ...]
+    capacities: tuple[Capacity, ...] = ()
+    label_of: tuple[str, ...] = ()
+    """The facts that the name is made of."""
+    of_the_device: Callable[[Subject], Mapping[str, int]] = field(default=lambda _: {})
+    """Capacities whose very names differ from device to device, as the vendor's driver has them."""
+    told_by: tuple[tuple[str, ...], ...] = ((),)
+    """Attributes that tell the devices of one resource name from others of the type; the first that are published."""
+    is_own: bool = False
+    """True if the driver is devherd's: then a name that two devices have can be changed."""
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """Every fact that the table uses."""
+        used = (fact for part in (*self.attributes, *self.capacities) for fact in part.made_of)
+        return frozenset((*used, *self.label_of))
+
+
+def constant(name: str, value: str) -> Attribute:
+    """A string that every device has."""
+    return Attribute(name, "string", lambda _: value)
+
+
+def text(name: str, fact: str, *, otherwise: str | None = None, is_needed: bool = True) -> Attribute:
+    """A fact as a string; `otherwise` where it is not known."""
+
+    def make(subject: Subject) -> str | None:
+        known = subject.text(fact)
+        return otherwise if known is None else known
+
+    return Attribute(name, "string", make, (fact,), is_needed)
+
+
+def number(name: str, fact: str, *, otherwise: int | None = None, is_needed: bool = True) -> Attribute:
+    """A fact as a number; `otherwise` where it is not known."""
+
+    def make(subject: Subject) -> int | None:
+        known = subject.number(fact)
+        return otherwise if known is None else known
+
+    return Attribute(name, "int", make, (fact,), is_needed)
+
+
+def version(name: str, fact: str, *, is_needed: bool = True) -> Attribute:
+    """A fact as a version; not known where it is none."""
+    return Attribute(name, "version", lambda subject: semver(subject.text(fact) or ""), (fact,), is_needed)
+
+
+def flag(name: str, fact: str) -> Attribute:
+    """A fact as a boolean; false where it is not known."""
+    return Attribute(name, "bool", lambda subject: subject.text(fact) == "true", (fact,))
+
+
+def count(name: str, fact: str, *, is_needed: bool = True) -> Capacity:
+    """A fact as a capacity, in its own unit."""
+    return Capacity(name, lambda subject: subject.number(fact), (fact,), is_needed=is_needed)
+
+
+def _numa_node(subject: Subject) -> int | None:
+    """By KEP-6072 a device without a node has no attribute. Not every vendor has the fact: a USB device has none."""
+    known = subject.number("numa_node")
+    nodes = subject.entry.device.numa_nodes
+    if known is None and len(nodes) == 1:
+        known = nodes[0]
+    return known if known is not None and known >= 0 else None
+
+
+BUS_ID = text(PCI_BUS_ID, "pci_address")
+ROOT = text(PCIE_ROOT, "pcie_root", is_needed=False)
+NODE = Attribute(NUMA_NODE, "int", _numa_node, ("numa_node",), is_needed=False)
