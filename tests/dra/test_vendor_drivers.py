@@ -46,9 +46,7 @@ def test_virtual_functions_of_an_intel_gpu_are_as_the_vendors_driver_has_them_wi
     root = SimulatedNode.create(tmp_path / "node", preset("intel-gpu-sriov")).root
     pools, _, _ = published(root)
     functions = {
-        name: device
-        for name, device in vendors_drivers.intel(root).items()
-        if device[0]["type"] == {"string": "vf"}
+        name: device for name, device in vendors_drivers.intel(root).items() if device[0]["type"] == {"string": "vf"}
     }
     assert len(functions) == 7
     assert devices_of(pools, "gpu.intel.com") == functions

@@ -102,7 +102,7 @@ def intel(root):
         attributes = {
             "model": {"string": model},
             "family": {"string": family},
-            "driver": {"string": Path(os.readlink(function / "driver")).name},
+            "driver": {"string": (function / "driver").readlink().name},
             "sriov": {"bool": has_functions(function)},
             "type": {"string": "vf" if (function / "physfn").exists() else "gpu"},
             "pciId": {"string": identity},
@@ -146,7 +146,7 @@ def nvidia(root):
             **({"addressingMode": {"string": gpu["addressing_mode"]}} if gpu.get("addressing_mode") else {}),
         }
         if gpu["mig_mode"]:
-            devices |= {name: device for name, device in of_mig(gpu, common)}
+            devices |= dict(of_mig(gpu, common))
             continue
         attributes = {"type": {"string": "gpu"}, "uuid": {"string": gpu["uuid"]}, **common}
         devices[f"gpu-{gpu['minor']}"] = attributes, {"memory": gpu["memory_bytes"]}
@@ -189,4 +189,4 @@ def nominal(gibibytes, slice_gibibytes):
 def coerced(version):
     """As Masterminds/semver reads a version that is none: three numbers without leading zeros."""
     numbers = [int(part) for part in version.split(".")]
-    return ".".join(map(str, (numbers + [0, 0])[:3]))
+    return ".".join(map(str, [*numbers, 0, 0][:3]))

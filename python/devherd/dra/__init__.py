@@ -1,7 +1,7 @@
 """Dynamic Resource Allocation: what a DRA driver of this node publishes. A reader of facts, verdicts and rules; pure.
 
-    tables     entry ─► its type: driver, name, attributes, capacities   (`nvidia`, `amd`, `intel_gpu`, `own`: a vendor's)
-    pools      offers of way `cdi`, verdicts ─► devices by driver: even, within the API's limits; the others with reasons
+    tables     entry ─► its type: driver, name, attributes, capacities; a vendor's: `nvidia`, `amd`, `intel_gpu`, `own`
+    pools      offers of way `cdi`, verdicts ─► devices by driver: even, within the API's limits; others with reasons
     classes    pools, rules ─► DeviceClasses: the vendors' own, and one for each resource name that none of them has
     objects    pools and classes ─► the objects of resource.k8s.io/v1
 

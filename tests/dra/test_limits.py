@@ -1,0 +1,274 @@
+"""Each limit of resource.k8s.io/v1, at its edge."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from publishing import NODE, number
+
+from devherd._native import Device, Fact
+from devherd.config.loader import resolve
+from devherd.config.model import Config
+from devherd.dra import pools, values
+from devherd.dra.classes import classes_of
+from devherd.dra.objects import slices_of
+from devherd.dra.pools import pools_of
+from devherd.dra.tables import DeviceType, Subject, constant, text
+from devherd.health.policy import Verdict
+from devherd.inventory import Entry
+from devherd.offers.rules import arrange
+
+
+def port(number, afu="d8424dc4", resource="example.com/fpga", **fields):
+    facts = {
+        "afu_id": afu,
+        "interface_id": "69528db6",
+        "driver": "dfl",
+        "vendor_id": "0x8086",
+        "device_id": "0x0b30",
+        "pci_address": f"0000:{number:02x}:00.0",
+    }
+    device = Device(
+        vendor="intel-fpga",
+        card=facts["pci_address"],
+        id=fields.pop("id", f"dfl-port.{number}"),
+        resource_name=resource,
+        facts={name: Fact("text", value, "/file") for name, value in facts.items()},
+        **fields,
+    )
+    return Entry(device, resource)
+
+
+def publish(entries, verdicts=None, config=None):
+    """The pools, and the devices of all slices."""
+    chosen = resolve(Config.model_validate(config or {}))
+    made = pools_of(arrange(chosen, entries, "cdi"), verdicts or {})
+    slices = list(slices_of(made, NODE))
+    return made, slices, [device for each in slices for device in each["spec"].get("devices", [])]
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("8.0", "8.0.0"),
+        ("13", "13.0.0"),
+        ("570.195.03", "570.195.3"),
+        ("6.19.14.31400000", "6.19.14"),
+        ("1.2.3-rc.1+b", "1.2.3-rc.1+b"),
+        ("1.2.3-01", "1.2.3"),
+        (" 6.8.5\n", "6.8.5"),
+        ("18446744073709551616.0.0", None),
+        ("1.2.3-" + "a" * 58, "1.2.3-" + "a" * 58),
+        ("1.2.3-" + "a" * 59, "1.2.3"),
+        ("", None),
+        ("v1.0", None),
+        ("٣.1", None),
+    ],
+)
+def test_a_version_is_made_semver_or_is_none(said, version):
+    """Three numbers without leading zeros; what follows a third number stays only where semver has it."""
+    assert values.semver(said) == version
+
+
+@given(some.integers(0, 2**62), some.booleans())
+def test_a_quantity_has_the_value_that_it_is_made_of(value, is_binary):
+    """In the canonical form of Go."""
+    assert number(values.quantity(value, is_binary=is_binary)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "is_binary", "written"),
+    [
+        (85520809984, True, "81559Mi"),
+        (0, True, "0"),
+        (1000, True, "1k"),
+        (1023, True, "1023"),
+        (1024, True, "1Ki"),
+        (1216, True, "1216"),
+        (2000, True, "2000"),
+        (1000, False, "1k"),
+    ],
+)
+def test_a_quantity_is_written_as_go_writes_it(value, is_binary, written):
+    """So that what comes back from the API server is what was sent."""
+    assert values.quantity(value, is_binary=is_binary) == written
+
+
+@pytest.mark.parametrize(("length", "is_there"), [(64, True), (65, False)])
+def test_a_string_of_65_bytes_is_left_out_for_all_of_the_type(length, is_there):
+    """With a notice; the class then says what the name depends on."""
+    long = f"example.com/{'n' * (length - 12)}"
+    made, _, devices = publish([port(1, resource="example.com/short"), port(2, afu="f7df405c", resource=long)])
+    assert ["resourceName" in device["attributes"] for device in devices] == [is_there, is_there]
+    assert [notice.what for notice in made.notices] == [] if is_there else ["fpga.intel.com port"]
+    classes, notices = classes_of(made, [])
+    assert notices == []
+    (told,) = [each for each in classes if each.extended_resource_name == long]
+    assert ("afuID" in told.expression) is not is_there
+    assert ("resourceName" in told.expression) is is_there
+
+
+def test_a_device_has_32_attributes_and_capacities_and_the_33rd_is_left_out_for_all(monkeypatch):
+    """The needed ones come first."""
+    optional = [text(f"optional{place}", "driver", is_needed=False) for place in range(2)]
+    needed = [text(f"needed{place}", "driver") for place in range(30)]
+    kind = DeviceType(
+        "fpga.intel.com", "port", lambda _: "a", (constant("type", "port"), *optional, *needed), is_own=True
+    )
+    monkeypatch.setitem(pools.TYPES, "intel-fpga", lambda _: kind)
+    made, _, devices = publish([port(1), port(2)])
+    assert [len(device["attributes"]) for device in devices] == [32, 32]
+    assert all("optional0" in device["attributes"] for device in devices)
+    (notice,) = made.notices
+    assert "`optional1`" in notice.why
+
+
+@pytest.mark.parametrize(("name", "is_legal"), [("a" * 32, True), ("a" * 33, False), ("9a", False), ("a.io/b", False)])
+def test_an_attributes_name_is_an_identifier_of_32_characters_without_a_domain(name, is_legal, monkeypatch):
+    """A name qualified by the driver's own domain would be refused by Kubernetes 1.38."""
+    kind = DeviceType(
+        "fpga.intel.com", "port", lambda _: "a", (constant("type", "port"), text(name, "driver")), is_own=True
+    )
+    monkeypatch.setitem(pools.TYPES, "intel-fpga", lambda _: kind)
+    made, _, devices = publish([port(1)])
+    assert (name in devices[0]["attributes"]) is is_legal
+    assert len(made.notices) == (not is_legal)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(64, [64]), (65, [64, 1]), (129, [64, 64, 1])])
+def test_slices_have_64_devices(count, sizes):
+    """From the start: a slice of 128 would be cut anew at its first taint. Names begin as those of the Go helper."""
+    _, slices, _ = publish([port(place) for place in range(count)])
+    assert [len(each["spec"]["devices"]) for each in slices] == sizes
+    assert [each["spec"]["pool"] for each in slices] == [
+        {"name": NODE, "generation": 1, "resourceSliceCount": len(sizes)}
+    ] * len(sizes)
+    assert [each["metadata"] for each in slices] == [
+        {"generateName": f"{index:05x}-fpga.intel.com-node-1-"} for index in range(len(sizes))
+    ]
+
+
+def test_devices_stand_in_the_order_of_their_numbers():
+    """The scheduler takes the first that fits."""
+    _, _, devices = publish([port(place) for place in (10, 9, 2)])
+    assert [device["name"] for device in devices] == ["dfl-port-2", "dfl-port-9", "dfl-port-10"]
+
+
+def test_ids_that_make_one_name_get_names_of_their_own():
+    """Of devherd's drivers: each with a suffix that follows from the device, whatever stands beside it."""
+    _, _, devices = publish([port(1, id="a_1"), port(2, id="a.1"), port(3)])
+    names = [device["name"] for device in devices]
+    assert len(set(names)) == 3
+    assert [name.rpartition("-")[0] for name in names] == ["a-1", "a-1", "dfl-port"]
+
+
+@pytest.mark.parametrize("wrong", ["_", "z" * 64, "é"])
+def test_an_id_that_makes_no_label_becomes_one(wrong):
+    """A DNS label of at most 63 characters."""
+    _, _, (device,) = publish([port(1, id=wrong)])
+    assert values.is_label(device["name"])
+
+
+def gpu(number, minor="0", **facts):
+    known = {
+        "uuid": f"GPU-{number}",
+        "model": "NVIDIA H100",
+        "driver_version": "580.95.05",
+        "pci_address": f"0000:{number:02x}:00.0",
+        **facts,
+    }
+    made = {name: Fact("text", value, "/file") for name, value in known.items()}
+    made["minor"] = Fact("number", minor, "/file")
+    device = Device(vendor="nvidia", card=f"{number}", id=f"GPU-{number}", resource_name="nvidia.com/gpu", facts=made)
+    return Entry(device, "nvidia.com/gpu")
+
+
+def test_of_two_devices_to_which_a_vendors_driver_gives_one_name_the_second_is_withheld():
+    """Its names mean something to users: none is changed."""
+    made, _, devices = publish([gpu(1), gpu(2), gpu(3, minor="3")])
+    assert [device["name"] for device in devices] == ["gpu-0", "gpu-3"]
+    assert made.withheld == {gpu(2).key: "its name in gpu.nvidia.com, `gpu-0`, is that of GPU-1, too"}
+
+
+def test_a_device_without_a_needed_attribute_of_its_type_is_withheld_and_costs_no_other():
+    """CEL that reads it would end every allocation."""
+    one, two = gpu(1, brand="Nvidia"), gpu(2, minor="1")
+    made, _, devices = publish([one, two])
+    assert [device["name"] for device in devices] == ["gpu-0"]
+    assert made.withheld == {two.key: "its `brand` is not known, and that of others of its type is"}
+
+
+def test_an_attribute_that_is_not_needed_is_left_out_for_all_where_one_lacks_it():
+    """The NUMA node, the root complex."""
+    made, _, devices = publish([gpu(1, pcie_root="pci0000:00"), gpu(2, minor="1")])
+    assert ["resource.kubernetes.io/pcieRoot" in device["attributes"] for device in devices] == [False, False]
+    (notice,) = made.notices
+    assert "`resource.kubernetes.io/pcieRoot`" in notice.why
+
+
+def test_a_driver_whose_devices_are_all_withheld_has_one_empty_slice():
+    """Which says that it runs."""
+    made, slices, _ = publish([gpu(1, mig_mode="enabled")])
+    assert list(made.withheld) == [gpu(1).key]
+    assert [each["spec"] for each in slices] == [
+        {
+            "driver": "gpu.nvidia.com",
+            "nodeName": NODE,
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        }
+    ]
+
+
+@pytest.mark.parametrize("count", [16, 17])
+def test_a_device_has_16_taints(count):
+    """One is enough to keep the scheduler away; a reason and an operator's cordon are taints alike."""
+    reasons = ("cordoned", *(f"reason-{place:02}" for place in range(count - 1)))
+    entry = port(1)
+    made, _, (device,) = publish([entry], {entry.key: Verdict(reasons)})
+    assert len(device["taints"]) == 16
+    assert {"key": "devherd.io/cordoned", "effect": "NoSchedule"} in device["taints"]
+    assert len(made.notices) == (count > 16)
+
+
+def test_a_reason_that_is_no_name_becomes_the_key_of_a_taint():
+    """A qualified name of at most 63 characters."""
+    entry = port(1)
+    _, _, (device,) = publish([entry], {entry.key: Verdict(("external: not well!", "x" * 70))})
+    assert [taint["key"] for taint in device["taints"]] == ["devherd.io/external--not-well", f"devherd.io/{'x' * 63}"]
+
+
+@pytest.mark.parametrize("takes_one", [False, True])
+def test_a_shared_device_may_be_allocated_several_times_and_others_of_its_type_have_one_share(takes_one):
+    """Replicas of shares; a request has one unless it asks for more."""
+    sharing = {"replicas": 2, "fail_requests_greater_than_one": takes_one}
+    config = {"resources": [{"match": {"pci_address": "0000:01:00.0"}, "name": "example.com/s", "sharing": sharing}]}
+    shared = port(1, shares=["a", "b", "c"])
+    _, _, (first, second) = publish([shared, port(2)], config=config)
+    assert first["allowMultipleAllocations"] is True
+    valid = {"min": "1", "max": "1" if takes_one else "6", "step": "1"}
+    assert first["capacity"] == {"shares": {"value": "6", "requestPolicy": {"default": "1", "validRange": valid}}}
+    assert second["capacity"] == {"shares": {"value": "1"}}
+    assert "allowMultipleAllocations" not in second
+
+
+def test_the_node_owns_its_slices_where_its_uid_is_known():
+    """They go with it."""
+    made, slices, _ = publish([port(1)])
+    assert "ownerReferences" not in slices[0]["metadata"]
+    (owned,) = slices_of(made, NODE, "a-uid")
+    assert owned["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "a-uid", "controller": True}
+    ]
+
+
+def test_a_gpu_that_is_gone_is_not_published():
+    """A claim that has it keeps it; no other pod is sent here."""
+    entry = port(1)
+    made, _, devices = publish([Entry(entry.device, entry.resource_name, gone_since=1.0)])
+    assert (devices, made.withheld) == ([], {entry.key: "it is gone"})
+
+
+def test_health_and_a_cordon_are_told_apart():
+    """Intel's driver has an attribute for health: a cordon is an operator's wish."""
+    subject = Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned",)))
+    assert not subject.is_ill
+    assert Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
