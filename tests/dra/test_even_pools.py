@@ -134,7 +134,7 @@ CONFIGS = some.fixed_dictionaries(
                 "nvidia": some.fixed_dictionaries({"mig_strategy": some.sampled_from(["none", "single", "mixed"])}),
                 "amd": some.fixed_dictionaries({"naming": some.sampled_from(["single", "mixed"])}),
                 "intel_gpu": some.fixed_dictionaries(
-                    {"shared_devices": some.sampled_from([0, 3]), "monitoring": some.sampled_from(["none", "single"])}
+                    {"shared_devices": some.sampled_from([1, 3]), "monitoring": some.sampled_from([False, "single"])}
                 ),
                 "intel_fpga": some.fixed_dictionaries({"mode": some.sampled_from(["af", "region"])}),
                 "rdma": some.fixed_dictionaries({"mode": some.sampled_from(["device", "sriov"])}),

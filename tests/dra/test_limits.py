@@ -207,8 +207,17 @@ def test_an_attribute_that_is_not_needed_is_left_out_for_all_where_one_lacks_it(
 
 def test_a_driver_whose_devices_are_all_withheld_has_one_empty_slice():
     """Which says that it runs."""
-    made, slices, _ = publish([gpu(1, mig_mode="enabled")])
-    assert list(made.withheld) == [gpu(1).key]
+    known = gpu(1)
+    device = Device(
+        vendor="nvidia",
+        card="1",
+        id="GPU-1",
+        resource_name="nvidia.com/gpu",
+        facts=known.device.facts,
+        awaited={"brand"},
+    )
+    made, slices, _ = publish([Entry(device, "nvidia.com/gpu")])
+    assert made.withheld == {known.key: "it waits for `brand`"}
     assert [each["spec"] for each in slices] == [
         {
             "driver": "gpu.nvidia.com",
@@ -272,3 +281,18 @@ def test_health_and_a_cordon_are_told_apart():
     subject = Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned",)))
     assert not subject.is_ill
     assert Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
+
+
+def test_a_physical_function_is_not_published_beside_its_virtual_ones():
+    """Its hardware would be given twice; a rule that offers both changes nothing."""
+    names = ("mlx5_0", "mlx5_1")
+    made = []
+    for place, name in enumerate(names):
+        facts = {"ibdev": name, "pci_address": f"0000:01:00.{place}", "device_id": "0x101b", "vendor_id": "0x15b3"}
+        facts |= {"physfn": "0000:01:00.0"} if place else {}
+        known = {fact: Fact("text", value, "/file") for fact, value in facts.items()}
+        device = Device(vendor="rdma", card=facts["pci_address"], id=name, resource_name="rdma/hca", facts=known)
+        made.append(Entry(device, "rdma/hca"))
+    pools, _, devices = publish(made)
+    assert [device["name"] for device in devices] == ["mlx5-1"]
+    assert pools.withheld == {made[0].key: "its parts are published instead"}

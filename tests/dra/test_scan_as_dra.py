@@ -76,7 +76,7 @@ def test_a_name_of_the_rules_is_a_class_that_says_what_the_rule_matches(tmp_path
     config.write_text("""
 resources:
   - {match: {index: "0"}, name: example.com/first}
-  - {match: {model: "*H100*"}, name: example.com/h100, sharing: {strategy: time-slicing, replicas: 4}}
+  - {match: {model: "*H100*"}, name: example.com/h100, sharing: {replicas: 4}}
 """)
     done = scan("--host-root", root, "--config", config)
     classes = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "DeviceClass"]

@@ -49,15 +49,20 @@ def amd(root):
     for function in sorted(root.glob("sys/module/amdgpu/drivers/pci:amdgpu/????:*")):
         card, render = drm(function)
         node = topology[render]
-        functions[node["domain"], node["location_id"]] = function
+        functions[card_of(node)] = function
         devices[f"gpu-{card}-{render}"] = of_amd(root, function, node)
     for platform in sorted(root.glob("sys/devices/platform/amdgpu_xcp_*")):
         card, render = drm(platform)
         if card is not None and render in topology:
             node = topology[render]
-            function = functions[node["domain"], node["location_id"]]
+            function = functions[card_of(node)]
             devices[f"gpu-{card}-{render}"] = of_amd(root, function, node)
     return devices
+
+
+def card_of(node):
+    """Domain, bus and device: partitions differ in the number of the function."""
+    return node["domain"], node["location_id"] >> 3
 
 
 def drm(directory):

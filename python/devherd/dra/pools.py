@@ -9,7 +9,8 @@ allocation at a device without the one that it reads:
 * An attribute that is not needed is left out for the whole type where one device lacks it; so is one that is longer
   than the API permits at one device, or one more than the API permits.
 
-Whatever is withheld or left out is told in a notice. No device stands beside its parts: the offers see to that.
+No device stands beside its parts, be it that a rule offers both: a GPU beside its MIG devices, a physical function
+beside its virtual ones. Whatever is withheld or left out is told in a notice.
 """
 
 import hashlib
@@ -109,17 +110,19 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
     """The pools of this node. The offers are of way `cdi`; a device without a verdict is fine."""
     made = Pools()
     by_type: dict[tuple[str, str], tuple[DeviceType, list[Subject]]] = {}
-    for offer in offers.offers:
-        for offered in offer.devices:
-            subject = _subject(offer, offered, verdicts)
-            kind = TYPES[subject.entry.vendor](subject)
-            if isinstance(kind, str):
-                made.withheld[subject.entry.key] = kind
-                continue
+    subjects = [_subject(offer, offered, verdicts) for offer in offers.offers for offered in offer.devices]
+    divided = {subject.whole for subject in subjects} - {None}
+    for subject in subjects:
+        kind = TYPES[subject.entry.vendor](subject)
+        if not isinstance(kind, str):
             made.devices.setdefault(kind.driver, [])
-            by_type.setdefault((kind.driver, kind.name), (kind, []))[1].append(subject)
-    for kind, subjects in by_type.values():
-        made.devices[kind.driver] += _Type(kind, made).published(subjects)
+            if divided.isdisjoint((subject.text("uuid"), subject.text("pci_address"))) or subject.whole is not None:
+                by_type.setdefault((kind.driver, kind.name), (kind, []))[1].append(subject)
+                continue
+            kind = "its parts are published instead"
+        made.withheld[subject.entry.key] = kind
+    for kind, of_type in by_type.values():
+        made.devices[kind.driver] += _Type(kind, made).published(of_type)
     for driver, devices in made.devices.items():
         made.devices[driver] = sorted(_named_once(driver, devices, made), key=lambda device: NaturalKey(device.name))
     made.notices += [Notice(f"{key[0]} {key[2]}", f"it is not published: {why}") for key, why in made.withheld.items()]
@@ -159,7 +162,7 @@ class _Type:
         kind, entry = self._kind, subject.entry
         if entry.gone_since is not None:
             return self._withhold(subject, "it is gone")
-        if awaited := sorted(kind.facts & set(getattr(entry.device, "awaited", ()))):
+        if awaited := sorted(kind.facts & entry.device.awaited):
             return self._withhold(subject, f"it waits for {_listed(awaited)}")
         name = kind.label(subject)
         if name is None:

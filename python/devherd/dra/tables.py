@@ -52,6 +52,12 @@ class Subject:
             return None
 
     @property
+    def whole(self) -> str | None:
+        """What it is a part of: the UUID of a MIG device's GPU, the address of a physical function; None for a whole."""
+        is_mig = "mig_profile" in self.facts or "gpu_instance" in self.facts
+        return self.text("gpu_uuid") if is_mig else self.text("physfn")
+
+    @property
     def is_ill(self) -> bool:
         """Whether it is Unhealthy for another reason than an operator's cordon."""
         return any(reason != CORDONED for reason in self.verdict.reasons)
