@@ -53,7 +53,7 @@ class Subject:
 
     @property
     def whole(self) -> str | None:
-        """What it is a part of: the UUID of a MIG device's GPU, the address of a physical function; None for a whole."""
+        """What it is a part of: UUID of a MIG device's GPU, address of a physical function; None if it is a whole."""
         is_mig = "mig_profile" in self.facts or "gpu_instance" in self.facts
         return self.text("gpu_uuid") if is_mig else self.text("physfn")
 
