@@ -37,7 +37,7 @@ def slices_of(pools: Pools, node: str, node_uid: str = "") -> Iterator[Json]:
             if node_uid:
                 owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
                 metadata["ownerReferences"] = [owner]
-            spec = {
+            spec: Json = {
                 "driver": driver,
                 "nodeName": node,
                 "pool": {"name": node, "generation": 1, "resourceSliceCount": len(parts)},

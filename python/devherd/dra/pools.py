@@ -159,23 +159,28 @@ class _Type:
         return [self._device(each, attributes, capacities, has_shares=has_shares) for each in whole]
 
     def _candidate(self, subject: Subject) -> _Candidate | None:
-        kind, entry = self._kind, subject.entry
-        if entry.gone_since is not None:
-            return self._withhold(subject, "it is gone")
-        if awaited := sorted(kind.facts & entry.device.awaited):
-            return self._withhold(subject, f"it waits for {_listed(awaited)}")
-        name = kind.label(subject)
-        if name is None:
-            unknown = sorted(fact for fact in kind.label_of if fact not in subject.facts)
-            return self._withhold(subject, f"its name takes {_listed(unknown)}, which cannot be known here")
-        if not kind.is_own and not is_label(name):
-            return self._withhold(subject, f"`{name}` is no name of a device")
+        if (why := self._refusal(subject)) is not None:
+            self._withhold(subject, why)
+            return None
         return _Candidate(
             subject,
-            {one.name: one.make(subject) for one in kind.attributes},
-            {one.name: one.make(subject) for one in kind.capacities},
-            kind.of_the_device(subject),
+            {one.name: one.make(subject) for one in self._kind.attributes},
+            {one.name: one.make(subject) for one in self._kind.capacities},
+            self._kind.of_the_device(subject),
         )
+
+    def _refusal(self, subject: Subject) -> str | None:
+        """Why the device cannot be published by itself; None if it can."""
+        kind, entry = self._kind, subject.entry
+        if entry.gone_since is not None:
+            return "it is gone"
+        if awaited := sorted(kind.facts & entry.device.awaited):
+            return f"it waits for {_listed(awaited)}"
+        name = kind.label(subject)
+        if name is None:
+            unknown = sorted(fact for fact in kind.label_of if fact not in subject.facts) or kind.label_of
+            return f"its name takes {_listed(unknown)}, which cannot be known here"
+        return None if kind.is_own or is_label(name) else f"`{name}` is no name of a device"
 
     def _withhold(self, subject: Subject, why: str) -> None:
         self._made.withheld[subject.entry.key] = why

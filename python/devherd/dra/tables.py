@@ -112,8 +112,8 @@ class DeviceType:
     @property
     def facts(self) -> frozenset[str]:
         """Every fact that the table uses."""
-        used = (fact for part in (*self.attributes, *self.capacities) for fact in part.made_of)
-        return frozenset((*used, *self.label_of))
+        parts: tuple[Attribute | Capacity, ...] = (*self.attributes, *self.capacities)
+        return frozenset((*(fact for part in parts for fact in part.made_of), *self.label_of))
 
 
 def constant(name: str, value: str) -> Attribute:
