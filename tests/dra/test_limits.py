@@ -12,7 +12,7 @@ from devherd.dra import pools, values
 from devherd.dra.classes import classes_of
 from devherd.dra.objects import slices_of
 from devherd.dra.pools import pools_of
-from devherd.dra.tables import DeviceType, Subject, constant, text
+from devherd.dra.tables import DeviceType, Publishable, constant, text
 from devherd.health.policy import Verdict
 from devherd.inventory import Entry
 from devherd.offers.rules import arrange
@@ -278,9 +278,9 @@ def test_a_gpu_that_is_gone_is_not_published():
 
 def test_health_and_a_cordon_are_told_apart():
     """Intel's driver has an attribute for health: a cordon is an operator's wish."""
-    subject = Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned",)))
+    subject = Publishable(port(1), {}, "example.com/fpga", "", Verdict(("cordoned",)))
     assert not subject.is_ill
-    assert Subject(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
+    assert Publishable(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
 
 
 def test_a_physical_function_is_not_published_beside_its_virtual_ones():

@@ -34,11 +34,27 @@ def test_devices_are_those_of_the_vendors_driver(tree, tmp_path):
     """Names, attributes with their kinds, and capacities by value."""
     spec, driver, vendors, count = TREES[tree]
     root = SimulatedNode.create(tmp_path / "node", spec).root
-    pools, _, notices = published(root)
+    pools, _, notices = published(root, {"vendors": {"nvidia": {"mig_strategy": "mixed"}}})
     expected = vendors(root)
     assert len(expected) == count
     assert devices_of(pools, driver) == expected
     assert notices == []
+
+
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+def test_mig_devices_are_published_whatever_the_device_plugins_strategy(strategy, tmp_path):
+    """As the vendor's driver does, which has none; what the strategy calls them is a class of its own, or a notice."""
+    root = SimulatedNode.create(tmp_path / "node", MIG).root
+    pools, classes, notices = published(root, {"vendors": {"nvidia": {"mig_strategy": strategy}}})
+    assert devices_of(pools, "gpu.nvidia.com") == vendors_drivers.nvidia(root)
+    names = {each.name: each.extended_resource_name for each in classes}
+    assert names["gpu.nvidia.com"] == "nvidia.com/gpu"
+    assert "mig.nvidia.com" in names
+    if strategy == "mixed":
+        assert names["nvidia.com-mig-1g.10gb"] == "nvidia.com/mig-1g.10gb"
+        assert notices == []
+    else:
+        assert [notice.partition(": ")[0] for notice in notices] == ["class gpu.nvidia.com"]
 
 
 def test_virtual_functions_of_an_intel_gpu_are_as_the_vendors_driver_has_them_without_the_physical_one(tmp_path):

@@ -7,23 +7,23 @@ https://github.com/ROCm/k8s-gpu-dra-driver/blob/08bc729cfb96cf804d7004b3e01b963a
 Where the driver invents a value, devherd does not: 80 GiB, or 20 of a partition, for memory that KFD does not tell.
 """
 
-from devherd.dra.tables import BUS_ID, ROOT, Attribute, DeviceType, Subject, constant, count, number, text, version
+from devherd.dra.tables import BUS_ID, ROOT, Attribute, DeviceType, Publishable, constant, count, number, text, version
 
 DRIVER = "gpu.amd.com"
 
 
-def _label(subject: Subject) -> str | None:
+def _label(subject: Publishable) -> str | None:
     card, render = subject.number("card_minor"), subject.number("render_minor")
     return None if card is None or render is None else f"gpu-{card}-{render}"
 
 
-def _product_name(subject: Subject) -> str:
+def _product_name(subject: Publishable) -> str:
     """Without brackets, and with `_` for a blank; empty where the card tells none, as old kernels do."""
     name = (subject.text("product_name") or "").strip()
     return name.replace(" ", "_").replace("(", "").replace(")", "")
 
 
-def _profile(subject: Subject) -> str | None:
+def _profile(subject: Publishable) -> str | None:
     """`spx_nps1`."""
     modes = subject.text("compute_partition"), subject.text("memory_partition")
     return None if None in modes else "_".join(filter(None, modes))
@@ -57,7 +57,7 @@ GPU = _type("amdgpu", is_partition=False)
 PARTITION = _type("amdgpu-partition", is_partition=True)
 
 
-def type_of(subject: Subject) -> DeviceType | str:
+def type_of(subject: Publishable) -> DeviceType | str:
     """The type, or why the device has none."""
     if "iommu_group" in subject.facts:
         return "it is for virtual machines, which DRA does not serve yet"

@@ -8,7 +8,7 @@ The driver has words for what it does not know, and so has this table: `Unknown`
 memory 0 where the kernel driver does not tell. `health` is of devherd's verdicts, without an operator's cordon.
 """
 
-from devherd.dra.tables import BUS_ID, ROOT, Attribute, Capacity, DeviceType, Subject, constant, flag, text
+from devherd.dra.tables import BUS_ID, ROOT, Attribute, Capacity, DeviceType, Publishable, constant, flag, text
 from devherd.dra.values import label
 
 DRIVER = "gpu.intel.com"
@@ -17,19 +17,19 @@ _MEBIBYTE = 1 << 20
 _UNKNOWN = "Unknown"
 
 
-def _label(subject: Subject) -> str | None:
+def _label(subject: Publishable) -> str | None:
     """`0000-04-00-0-0xe211`: PCI address and device id."""
     address, model = subject.text("pci_address"), subject.text("device_id")
     return None if address is None or model is None else f"{label(address)}-{model}"
 
 
-def _bus(subject: Subject) -> str | None:
+def _bus(subject: Publishable) -> str | None:
     """The root complex without its domain: `00` of `pci0000:00`."""
     _, colon, bus = (subject.text("pcie_root") or "").partition(":")
     return bus if colon else None
 
 
-def _memory(subject: Subject) -> int:
+def _memory(subject: Publishable) -> int:
     return (subject.number("memory_bytes") or 0) // _MEBIBYTE * _MEBIBYTE
 
 
@@ -64,7 +64,7 @@ GPU = _type("gpu")
 FUNCTION = _type("vf")
 
 
-def type_of(subject: Subject) -> DeviceType | str:
+def type_of(subject: Publishable) -> DeviceType | str:
     """The type, or why the device has none."""
     if "pci_address" not in subject.facts:
         return "it stands for other devices: a claim with adminAccess gets those"

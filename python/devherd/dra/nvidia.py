@@ -9,7 +9,7 @@ partitions.go (`fullGpuCapacity`).
 import re
 from collections.abc import Mapping
 
-from devherd.dra.tables import BUS_ID, NODE, ROOT, DeviceType, Subject, constant, count, text, version
+from devherd.dra.tables import BUS_ID, NODE, ROOT, DeviceType, Publishable, constant, count, text, version
 
 DRIVER = "gpu.nvidia.com"
 
@@ -27,12 +27,12 @@ _OF_BOTH = (
 )
 
 
-def _gpu_label(subject: Subject) -> str | None:
+def _gpu_label(subject: Publishable) -> str | None:
     minor = subject.number("minor")
     return None if minor is None else f"gpu-{minor}"
 
 
-def _mig_label(subject: Subject) -> str | None:
+def _mig_label(subject: Publishable) -> str | None:
     """`gpu-0-mig-1g5gb-19-2`: minor, profile without dots, profile id, start of the placement."""
     parts = [subject.number(fact) for fact in ("minor", "mig_profile_id", "mig_placement_start")]
     profile = subject.text("mig_profile")
@@ -43,7 +43,7 @@ def _mig_label(subject: Subject) -> str | None:
     return f"gpu-{minor}-mig-{name}-{profile_id}-{start}"
 
 
-def _memory_slices(subject: Subject) -> Mapping[str, int]:
+def _memory_slices(subject: Publishable) -> Mapping[str, int]:
     """A capacity for each slice of the GPU's memory that a MIG device has: `memorySlice2`."""
     start, size = subject.number("mig_placement_start"), subject.number("mig_placement_size")
     if start is None or size is None:
@@ -86,7 +86,7 @@ MIG = DeviceType(
 )
 
 
-def type_of(subject: Subject) -> DeviceType | str:
+def type_of(subject: Publishable) -> DeviceType | str:
     """The type, or why the device has none."""
     if "mig_profile" in subject.facts or "gpu_instance" in subject.facts:
         return MIG

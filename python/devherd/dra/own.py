@@ -4,7 +4,18 @@ What a device does not have is an empty string or -1 where that is an answer (no
 attributes that are not needed follow the rule of `pools`. `resourceName` is the name by the configuration's rules.
 """
 
-from devherd.dra.tables import BUS_ID, NODE, PCI_BUS_ID, ROOT, Attribute, DeviceType, Subject, constant, number, text
+from devherd.dra.tables import (
+    BUS_ID,
+    NODE,
+    PCI_BUS_ID,
+    ROOT,
+    Attribute,
+    DeviceType,
+    Publishable,
+    constant,
+    number,
+    text,
+)
 from devherd.dra.values import label
 
 INTEL_FPGA = "fpga.intel.com"
@@ -18,7 +29,7 @@ _BY_NAME = ("resourceName",)
 _PCI = (text("vendorID", "vendor_id"), text("deviceID", "device_id"), BUS_ID, ROOT, NODE)
 
 
-def _by_id(subject: Subject) -> str:
+def _by_id(subject: Publishable) -> str:
     return label(subject.entry.device.id)
 
 
@@ -95,7 +106,7 @@ TRANSCODER = DeviceType(
 )
 
 
-def _physical(subject: Subject) -> str | None:
+def _physical(subject: Publishable) -> str | None:
     return subject.text("physfn") or subject.text("pci_address")
 
 
@@ -128,7 +139,7 @@ HCA = DeviceType(
 )
 
 
-def _generic_label(subject: Subject) -> str:
+def _generic_label(subject: Publishable) -> str:
     """`kvm-59cda87680f1`: the last part of the name in the configuration, and the beginning of the id."""
     name = label(subject.entry.resource_name.rpartition("/")[2])[:40]
     return label(f"{name}-{subject.entry.device.id[:12]}")
@@ -163,28 +174,28 @@ MOCK = DeviceType(
 )
 
 
-def intel_fpga(subject: Subject) -> DeviceType | str:
+def intel_fpga(subject: Publishable) -> DeviceType | str:
     """The type."""
     return PORT if "afu_id" in subject.facts else REGION
 
 
-def xilinx_fpga(subject: Subject) -> DeviceType | str:
+def xilinx_fpga(subject: Publishable) -> DeviceType | str:
     """The type."""
     return CARD if "vbnv" in subject.facts else TRANSCODER
 
 
-def rdma(subject: Subject) -> DeviceType | str:
+def rdma(subject: Publishable) -> DeviceType | str:
     """The type, or why the device has none."""
     if "," in (subject.text("pci_address") or "") or "device_id" not in subject.facts:
         return "it is a pool of the device plugin's: by DRA each of its members is a device"
     return HCA
 
 
-def generic(_: Subject) -> DeviceType | str:
+def generic(_: Publishable) -> DeviceType | str:
     """The type."""
     return NODES
 
 
-def simulated(_: Subject) -> DeviceType | str:
+def simulated(_: Publishable) -> DeviceType | str:
     """The type."""
     return MOCK

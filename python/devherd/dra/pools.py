@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from devherd._native import NaturalKey
 from devherd.dra import amd, intel_gpu, nvidia, own
-from devherd.dra.tables import Attribute, Capacity, DeviceType, Subject, Value
+from devherd.dra.tables import Attribute, Capacity, DeviceType, Publishable, Value
 from devherd.dra.values import (
     LONGEST_LABEL,
     LONGEST_TEXT,
@@ -59,7 +59,7 @@ _Part = TypeVar("_Part", Attribute, Capacity)
 class Published:
     """A device as a slice has it, and what it is here."""
 
-    subject: Subject
+    subject: Publishable
     type: DeviceType
     name: str
     attributes: Mapping[str, tuple[str, Value]]
@@ -100,7 +100,7 @@ class Pools:
 class _Candidate:
     """A device on its way into a pool."""
 
-    subject: Subject
+    subject: Publishable
     values: dict[str, Value | None]
     capacities: dict[str, int | None]
     own_capacities: Mapping[str, int]
@@ -109,7 +109,7 @@ class _Candidate:
 def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
     """The pools of this node. The offers are of way `cdi`; a device without a verdict is fine."""
     made = Pools()
-    by_type: dict[tuple[str, str], tuple[DeviceType, list[Subject]]] = {}
+    by_type: dict[tuple[str, str], tuple[DeviceType, list[Publishable]]] = {}
     subjects = [_subject(offer, offered, verdicts) for offer in offers.offers for offered in offer.devices]
     divided = {subject.whole for subject in subjects} - {None}
     for subject in subjects:
@@ -129,9 +129,9 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
     return made
 
 
-def _subject(offer: Offer, offered: Offered, verdicts: Mapping[DeviceKey, Verdict]) -> Subject:
+def _subject(offer: Offer, offered: Offered, verdicts: Mapping[DeviceKey, Verdict]) -> Publishable:
     entry = offered.entry
-    return Subject(
+    return Publishable(
         entry,
         entry.device.facts,
         offer.name,
@@ -149,7 +149,7 @@ class _Type:
         self._kind, self._made = kind, made
         self._where = f"{kind.driver} {kind.name}"
 
-    def published(self, subjects: Iterable[Subject]) -> list[Published]:
+    def published(self, subjects: Iterable[Publishable]) -> list[Published]:
         """The devices that can be published; the others are withheld, with a reason."""
         whole = [made for subject in subjects if (made := self._candidate(subject)) is not None]
         capacities, whole = self._kept(self._kind.capacities, whole)
@@ -158,7 +158,7 @@ class _Type:
         has_shares = any(each.subject.shares > 1 for each in whole)
         return [self._device(each, attributes, capacities, has_shares=has_shares) for each in whole]
 
-    def _candidate(self, subject: Subject) -> _Candidate | None:
+    def _candidate(self, subject: Publishable) -> _Candidate | None:
         if (why := self._refusal(subject)) is not None:
             self._withhold(subject, why)
             return None
@@ -169,7 +169,7 @@ class _Type:
             self._kind.of_the_device(subject),
         )
 
-    def _refusal(self, subject: Subject) -> str | None:
+    def _refusal(self, subject: Publishable) -> str | None:
         """Why the device cannot be published by itself; None if it can."""
         kind, entry = self._kind, subject.entry
         if entry.gone_since is not None:
@@ -182,7 +182,7 @@ class _Type:
             return f"its name takes {_listed(unknown)}, which cannot be known here"
         return None if kind.is_own or is_label(name) else f"`{name}` is no name of a device"
 
-    def _withhold(self, subject: Subject, why: str) -> None:
+    def _withhold(self, subject: Publishable, why: str) -> None:
         self._made.withheld[subject.entry.key] = why
 
     def _legal(self, attributes: tuple[Attribute, ...], whole: list[_Candidate]) -> list[Attribute]:

@@ -21,8 +21,8 @@ NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A device that is to be published."""
+class Publishable:
+    """A device that the rules offer, with what its table reads."""
 
     entry: Entry
     facts: Mapping[str, Fact]
@@ -70,7 +70,7 @@ class Attribute:
     name: str
     kind: str
     """The key of its value: `string`, `int`, `bool`, `version`."""
-    make: Callable[[Subject], Value | None]
+    make: Callable[[Publishable], Value | None]
     """Its value; None if it is not known."""
     made_of: tuple[str, ...] = ()
     """The facts."""
@@ -83,7 +83,7 @@ class Capacity:
     """One capacity of every device of a type."""
 
     name: str
-    make: Callable[[Subject], int | None]
+    make: Callable[[Publishable], int | None]
     made_of: tuple[str, ...] = ()
     is_binary: bool = True
     """Whether it is written with `Ki`, `Mi`, …"""
@@ -96,13 +96,13 @@ class DeviceType:
 
     driver: str
     name: str
-    label: Callable[[Subject], str | None]
+    label: Callable[[Publishable], str | None]
     """The device's name in the pool, a DNS label; None if a fact that it takes is not known."""
     attributes: tuple[Attribute, ...]
     capacities: tuple[Capacity, ...] = ()
     label_of: tuple[str, ...] = ()
     """The facts that the name is made of."""
-    of_the_device: Callable[[Subject], Mapping[str, int]] = field(default=lambda _: {})
+    of_the_device: Callable[[Publishable], Mapping[str, int]] = field(default=lambda _: {})
     """Capacities whose very names differ from device to device, as the vendor's driver has them."""
     told_by: tuple[tuple[str, ...], ...] = ((),)
     """Attributes that tell the devices of one resource name from others of the type; the first that are published."""
@@ -124,7 +124,7 @@ def constant(name: str, value: str) -> Attribute:
 def text(name: str, fact: str, *, otherwise: str | None = None, is_needed: bool = True) -> Attribute:
     """A fact as a string; `otherwise` where it is not known."""
 
-    def make(subject: Subject) -> str | None:
+    def make(subject: Publishable) -> str | None:
         known = subject.text(fact)
         return otherwise if known is None else known
 
@@ -134,7 +134,7 @@ def text(name: str, fact: str, *, otherwise: str | None = None, is_needed: bool 
 def number(name: str, fact: str, *, otherwise: int | None = None, is_needed: bool = True) -> Attribute:
     """A fact as a number; `otherwise` where it is not known."""
 
-    def make(subject: Subject) -> int | None:
+    def make(subject: Publishable) -> int | None:
         known = subject.number(fact)
         return otherwise if known is None else known
 
@@ -156,7 +156,7 @@ def count(name: str, fact: str, *, is_needed: bool = True) -> Capacity:
     return Capacity(name, lambda subject: subject.number(fact), (fact,), is_needed=is_needed)
 
 
-def _numa_node(subject: Subject) -> int | None:
+def _numa_node(subject: Publishable) -> int | None:
     """By KEP-6072 a device without a node has no attribute. Not every vendor has the fact: a USB device has none."""
     known = subject.number("numa_node")
     nodes = subject.entry.device.numa_nodes
