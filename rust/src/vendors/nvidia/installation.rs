@@ -52,15 +52,12 @@ pub(super) struct Installation {
     dev_root: DevRoot,
     /// Whether containers get devices by CDI: the device plugin by its strategies, or another front end.
     pub(super) is_for_cdi: bool,
-    /// Whether the device plugin is one of the ways.
-    is_for_plugin: bool,
     /// Whether all GPUs lack their nodes.
     pub(super) lacks_nodes: bool,
     /// Whether the container runtime makes these missing nodes, so that devices are usable without them.
     runtime_makes_nodes: bool,
-    /// All configured IMEX channels, even those that do not exist.
-    channels: Vec<HostPath>,
-    imex_required: bool,
+    /// The IMEX channels without which devices are unusable, even those that do not exist.
+    required_channels: Vec<HostPath>,
 }
 
 impl Installation {
@@ -78,11 +75,9 @@ impl Installation {
             problems: missing.into_iter().map(missing_channel).collect(),
             dev_root,
             is_for_cdi: options.asks_for_cdi() || ways.contains(&Way::Cdi),
-            is_for_plugin: ways.contains(&Way::DevicePlugin),
             lacks_nodes: false,
             runtime_makes_nodes: false,
-            channels,
-            imex_required: options.imex_required,
+            required_channels: if options.imex_required { channels } else { Vec::new() },
         };
         if read.is_for_cdi {
             read.add_files(host, options, libraries);
@@ -96,9 +91,16 @@ impl Installation {
     /// One problem for all GPUs with these minor numbers if all of them lack their nodes. If devices are named only by
     /// `NVIDIA_VISIBLE_DEVICES`, NVIDIA's container runtime makes the nodes for the first container, as its plugin
     /// expects.
-    pub(super) fn without_nodes(&mut self, host: &Host, options: &NvidiaOptions, minors: &[u32]) -> Option<Problem> {
+    pub(super) fn without_nodes(
+        &mut self,
+        host: &Host,
+        options: &NvidiaOptions,
+        ways: &BTreeSet<Way>,
+        minors: &[u32],
+    ) -> Option<Problem> {
         self.lacks_nodes = nodes::none_is_made(host, &self.dev_root, minors);
-        self.runtime_makes_nodes = self.lacks_nodes && self.is_for_plugin && options.leaves_nodes_to_the_runtime();
+        self.runtime_makes_nodes =
+            self.lacks_nodes && ways.contains(&Way::DevicePlugin) && options.leaves_nodes_to_the_runtime();
         let directory = host.own_path(self.dev_root.directory(host));
         self.lacks_nodes.then(|| Problem::new(VENDOR, directory, nodes::NONE_MADE))
     }
@@ -114,8 +116,7 @@ impl Installation {
             device.findings.insert(finding.reading(scan::MADE_BY_THE_RUNTIME));
         }
         device.paths.extend(needed.iter().map(node));
-        let channels = self.channels.iter().filter(|_| self.imex_required);
-        device.paths.extend(channels.map(|channel| channel.clone().required(true)));
+        device.paths.extend(self.required_channels.iter().map(|channel| channel.clone().required(true)));
     }
 
     /// Adds the GPU's existing nodes below /dev/dri, which containers get by CDI alone. sysfs also lists nodes that /dev

@@ -132,7 +132,7 @@ impl Nvidia {
             found.devices.push(tegra::device(host).into());
         } else {
             let minors: Vec<u32> = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.minor).collect();
-            found.problems.extend(installation.without_nodes(host, &self.options, &minors));
+            found.problems.extend(installation.without_nodes(host, &self.options, &self.ways, &minors));
             let mut advertiser = Advertiser::new(
                 host,
                 &self.options,
