@@ -118,7 +118,7 @@ impl Edits {
     pub fn by_cdi(mut self, name: String) -> Self {
         let annotations = std::mem::take(&mut self.annotations);
         let joined_envs = std::mem::take(&mut self.joined_envs);
-        let outside = Self { annotations, joined_envs, ..Self::default() };
+        let outside = Self { joined_envs, annotations, ..Self::default() };
         if self.is_empty() {
             return outside;
         }
