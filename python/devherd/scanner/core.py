@@ -12,7 +12,7 @@ from devherd._native import Device, Edits, Look, Platform, Poller, Problem, Scan
 from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
-from devherd.inventory import DEVICE_PLUGIN, Entry
+from devherd.inventory import DEVICE_PLUGIN, OFFERED_BY_ALL, Entry
 from devherd.offers import rules
 from devherd.proto import spool_pb2
 from devherd.text import amount
@@ -60,6 +60,8 @@ def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], M
 
     def why(device: Device) -> Mapping[str, str]:
         answers = {way: answer for way in config.ways if (answer := native.left_out(device, way)) is not None}
+        if not answers:  # as of almost all
+            return OFFERED_BY_ALL
         is_named = any(unless_named for _, unless_named in answers.values()) and rules.is_named(config, device)
         return {way: reason for way, (reason, unless_named) in answers.items() if not (unless_named and is_named)}
 
