@@ -42,16 +42,26 @@ def test_slices_and_classes_are_yaml_documents(gpus):
         "0000-01-00-0-0x56c0",
         "0000-02-00-0-0xe20b",
     ]
-    of_xe = (
-        'device.driver == "gpu.intel.com" && device.attributes["gpu.intel.com"].type == "gpu"'
-        ' && device.attributes["gpu.intel.com"].driver == "xe"'
-    )
+    of_xe = 'device.driver == "gpu.intel.com" && device.attributes["gpu.intel.com"].driver == "xe"'
     assert [(each["metadata"]["name"], each["spec"].get("extendedResourceName")) for each in classes] == [
         ("gpu.intel.com", None),
         ("gpu.intel.com-i915", "gpu.intel.com/i915"),
         ("gpu.intel.com-xe", "gpu.intel.com/xe"),
     ]
     assert classes[2]["spec"]["selectors"] == [{"cel": {"expression": of_xe}}]
+
+
+def test_the_class_of_a_name_is_the_same_on_a_node_with_virtual_functions(gpus, tmp_path):
+    """Classes are the cluster's: nodes that differ in their types of devices must not print two of one name."""
+    functions = SimulatedNode.create(tmp_path / "functions", preset("intel-gpu-sriov")).root
+    of_xe = [
+        each
+        for root in (gpus, functions)
+        for each in yaml.safe_load_all(scan("--host-root", root).stdout)
+        if each["metadata"].get("name") == "gpu.intel.com-xe"
+    ]
+    assert len(of_xe) == 2
+    assert of_xe[0] == of_xe[1]
 
 
 def test_json_is_a_list_of_the_same(gpus):

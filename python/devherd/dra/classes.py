@@ -4,9 +4,10 @@ A vendor's class is as its chart has it. A name that the rules give, or a vendor
 that `extendedResourceName`, so pods that ask for the name get such devices by DRA. Its CEL reads attributes alone, and
 those of a vendor's driver have no resource name in them, so it says:
 
-* the driver and the type; whether the device is shared, where all of the name are or others of the type are not;
+* the driver; the type, but of Intel's GPUs, whose names are alike for virtual functions;
 * what the vendor's default names depend on: a MIG device's profile, a partition's, the kernel driver of an Intel GPU;
   for devherd's own drivers the resource name, or the accelerator's id where the name is too long for an attribute;
+* without the resource name, whether the device is shared, where all of the name are, or others of the type are;
 * what the rule matches, with the values of this node: a rule for `model` is `productName`.
 
 A fact that the rule matches and no attribute shows is told in a notice. Where the expression selects devices of this
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from devherd.config.sections import ResourceRule
 from devherd.dra import amd, intel_gpu, nvidia
 from devherd.dra.pools import Notice, Pools, Published
-from devherd.dra.tables import DeviceType, Value
+from devherd.dra.tables import Value
 from devherd.dra.values import subdomain
 from devherd.text import amount
 
@@ -137,11 +138,12 @@ def _class(
 ) -> tuple[DeviceClass | None, list[Notice]]:
     """The class of a resource name; None, with a notice, if no expression selects its devices alone."""
     matched = {fact for device in devices for fact in _matched(device, rules)}
-    alternatives, unsaid = [], set()
-    for kind in {(each.type.driver, each.type.name): each.type for each in devices}.values():
-        of_type = [each for each in devices if each.type is kind]
-        others = [each for each in published if each.type is kind and each.subject.resource_name != resource]
-        alternative, left = _alternative(kind, of_type, others, matched)
+    alternatives: list[_Alternative] = []
+    unsaid: set[str] = set()
+    for kind in dict.fromkeys(_kind(each) for each in devices):
+        of_kind = [each for each in devices if _kind(each) == kind]
+        others = [each for each in published if _kind(each) == kind and each.subject.resource_name != resource]
+        alternative, left = _alternative(kind, of_kind, others, matched)
         alternatives.append(alternative)
         unsaid |= left
     expression = " || ".join(each.expression for each in alternatives)
@@ -168,26 +170,28 @@ def _matched(device: Published, rules: Sequence[ResourceRule]) -> Iterable[str]:
     return (fact for fact in facts if fact not in ("vendor", "resource_name"))
 
 
+def _kind(device: Published) -> tuple[str, str | None]:
+    """The driver, and the type where the name depends on it: elsewhere a node with another type has the same name."""
+    return device.type.driver, device.type.name if device.type.is_in_names else None
+
+
 def _alternative(
-    kind: DeviceType, devices: list[Published], others: list[Published], matched: Iterable[str]
+    kind: tuple[str, str | None], devices: list[Published], others: list[Published], matched: Iterable[str]
 ) -> tuple[_Alternative, set[str]]:
-    """The expression for a type's devices of one resource name, and the matched facts that it does not say."""
-    attributes = devices[0].attributes
-    told_by = next((each for each in kind.told_by if all(name in attributes for name in each)), ())
-    names, unsaid = list(told_by), set()
+    """The expression for the devices of one resource name and kind, and the matched facts that it does not say."""
+    first = devices[0]
+    common = frozenset(first.attributes).intersection(*(each.attributes for each in (*devices, *others)))
+    told_by = next((each for each in first.type.told_by if common.issuperset(each)), ())
+    names, unsaid, is_shared = list(told_by), set(), None
     if "resourceName" not in told_by:
-        made_of = {fact: one.name for one in kind.attributes if one.name in attributes for fact in one.made_of}
-        for fact in sorted(matched):
-            if fact not in made_of:
-                unsaid.add(fact)
-            elif made_of[fact] not in names:
-                names.append(made_of[fact])
-    values = tuple((name, attributes[name][0], _distinct(name, devices)) for name in names)
-    shared = {each.subject.shares > 1 for each in devices}
-    is_shared = None
-    if shared == {True} or (shared == {False} and any(each.subject.shares > 1 for each in others)):
-        is_shared = True in shared
-    return _Alternative(kind.driver, kind.name, values, is_shared), unsaid
+        made_of = {fact: one.name for one in first.type.attributes if one.name in common for fact in one.made_of}
+        unsaid = {fact for fact in matched if fact not in made_of}
+        names += sorted({made_of[fact] for fact in matched if fact in made_of}.difference(told_by))
+        shared = {each.subject.shares > 1 for each in devices}
+        if shared == {True} or (shared == {False} and any(each.subject.shares > 1 for each in others)):
+            is_shared = True in shared
+    values = tuple((name, first.attributes[name][0], _distinct(name, devices)) for name in names)
+    return _Alternative(*kind, values, is_shared), unsaid
 
 
 def _distinct(name: str, devices: Iterable[Published]) -> tuple[Value, ...]:

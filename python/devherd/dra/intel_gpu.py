@@ -57,6 +57,7 @@ def _type(name: str) -> DeviceType:
         ),
         ("pci_address", "device_id"),
         told_by=(("driver",),),
+        is_in_names=False,
     )
 
 

@@ -106,6 +106,8 @@ class DeviceType:
     """Capacities whose very names differ from device to device, as the vendor's driver has them."""
     told_by: tuple[tuple[str, ...], ...] = ((),)
     """Attributes that tell the devices of one resource name from others of the type; the first that are published."""
+    is_in_names: bool = True
+    """False if the vendor's resource names are the same for every type of the driver."""
     is_own: bool = False
     """True if the driver is devherd's: then a name that two devices have can be changed."""
 
