@@ -201,6 +201,17 @@ def test_beside_a_running_instance_a_scan_has_its_verdicts(beside):
     assert told.endswith(f"and as the instance in {beside} holds it (`devherd status`)\n")
 
 
+def test_beside_a_running_instance_its_verdicts_are_taints(beside):
+    """A cordon and an Xid, as the instance holds them; what it has lost is a problem."""
+    told = devherd(
+        "scan", "--as", "dra", "--run-dir", beside, "--host-root", beside / "node", environment={"NODE_NAME": "node-1"}
+    )
+    devices = next(yaml.safe_load_all(told.stdout))["spec"]["devices"]
+    taints = [[taint["key"] for taint in device.get("taints", [])] for device in devices]
+    assert sorted(taints) == [*([[]] * 6), ["devherd.io/cordoned"], ["devherd.io/xid"]]
+    assert any(line.startswith("devherd: nvidia GPU-gone — ") for line in told.stderr.splitlines())
+
+
 def test_the_exit_code_of_a_scan_follows_the_verdicts_of_the_instance(beside):
     """A cordon is wanted, and fails nothing."""
     words = ("scan", "--fail-on-problem", "--run-dir", beside, "--host-root", beside / "node")

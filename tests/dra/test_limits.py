@@ -296,3 +296,13 @@ def test_a_physical_function_is_not_published_beside_its_virtual_ones():
     pools, _, devices = publish(made)
     assert [device["name"] for device in devices] == ["mlx5-1"]
     assert pools.withheld == {made[0].key: "its parts are published instead"}
+
+
+def test_devices_of_a_vendor_without_a_table_are_withheld_with_the_reason():
+    """A new vendor needs none to be scanned and served by the device plugin."""
+    device = Device(vendor="simulated", card="", id="gpu-0", resource_name="example.com/x")
+    entry = Entry(device, "example.com/x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(pools.TYPES, "simulated")
+        made, slices, _ = publish([entry])
+    assert (slices, made.withheld) == ([], {entry.key: "no driver publishes devices of its vendor"})

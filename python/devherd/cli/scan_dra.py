@@ -15,7 +15,7 @@ from devherd.dra.pools import Notice, Pools, pools_of
 from devherd.errors import ExitCode, UsageError
 from devherd.health.policy import Verdict
 from devherd.instance.inventory_json import host_name
-from devherd.inventory import DeviceKey
+from devherd.inventory import CDI, DeviceKey, key_of
 from devherd.proto import health_pb2
 from devherd.text import first_lines
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from devherd.config.model import Config
     from devherd.scanner.once import ScanReport
-
-WAY = "cdi"
-"""How containers get devices by DRA."""
 
 _TABLE_ALONE = ("watch", "explain", "unhealthy", "resource", "vendor")
 """Options that choose what a table shows, or its form; a pool is published whole."""
@@ -42,9 +39,9 @@ def run(arguments: "argparse.Namespace", config: "Config") -> int:
     _refuse(arguments)
     node = _node_name()
     check_host_root(config)
-    resolved = replace(resolve(config), ways=(WAY,))
+    resolved = replace(resolve(config), ways=(CDI,))
     report = with_verdicts(scan_once(resolved), config)
-    offers = arrange(resolved, report.inventory.entries.values(), WAY)
+    offers = arrange(resolved, report.inventory.entries.values(), CDI)
     pools = pools_of(offers, _verdicts(report))
     classes, of_classes = classes_of(pools, resolved.resources)
     _print([*slices_of(pools, node), *class_objects(classes)], arguments.output or "yaml")
@@ -74,12 +71,13 @@ def _node_name() -> str:
 
 def _verdicts(report: "ScanReport") -> Mapping[DeviceKey, Verdict]:
     """By device: what the scan sees, and what the instance that serves this host holds against it."""
-    verdicts = dict(report.judged)
+    found = {key: set(verdict.reasons) for key, verdict in report.judged.items()}
+    for device in (device for offer in report.offers for device in offer.devices):
+        found.setdefault(key_of(device), set()).update(device.reasons)
     for key, held in report.verdicts.items():
-        reasons = {one.reason for one in held if not one.is_over and one.action == health_pb2.UNHEALTHY}
-        known = verdicts.get(key, Verdict())
-        verdicts[key] = replace(known, reasons=tuple(sorted(reasons.union(known.reasons))))
-    return verdicts
+        known = found.setdefault(key, set())
+        known.update(one.reason for one in held if not one.is_over and one.action == health_pb2.UNHEALTHY)
+    return {key: Verdict(tuple(sorted(reasons))) for key, reasons in found.items() if reasons}
 
 
 def _print(objects: list[dict[str, Any]], output: str) -> None:

@@ -113,7 +113,8 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
     subjects = [_subject(offer, offered, verdicts) for offer in offers.offers for offered in offer.devices]
     divided = {subject.whole for subject in subjects} - {None}
     for subject in subjects:
-        kind = TYPES[subject.entry.vendor](subject)
+        type_of = TYPES.get(subject.entry.vendor)
+        kind = type_of(subject) if type_of else "no driver publishes devices of its vendor"
         if not isinstance(kind, str):
             made.devices.setdefault(kind.driver, [])
             if divided.isdisjoint((subject.text("uuid"), subject.text("pci_address"))) or subject.whole is not None:
