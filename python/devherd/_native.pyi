@@ -1,6 +1,7 @@
 """The scan core, written in Rust. rust/src/lib.rs describes its data flow."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, Literal, TypeVar, final
 
@@ -263,7 +264,7 @@ class Device:
         numa_source: str = ...,
         paths: Sequence[HostPath] = ...,
         facts: dict[str, Fact] = ...,
-        awaited: Set[str] = ...,
+        awaited: AbstractSet[str] = ...,
         distances: dict[str, int] = ...,
         functions: Sequence[PciFunction] = ...,
     ) -> Device: ...
