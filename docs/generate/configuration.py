@@ -89,7 +89,7 @@ def _rows(section: type[BaseModel], path: tuple[str, ...], above: str = "") -> I
         name = f"{above}{key.name}"
         yield name, key
         if key.section and not issubclass(key.section, Selector):
-            yield from _rows(key.section, (*path, key.name), f"{name}[]." if key.is_list else f"{name}.")
+            yield from _rows(key.section, (*path, key.name), f"{above}{key.prefix}")
 
 
 def _enabled(vendors: type[BaseModel]) -> Key:

@@ -124,13 +124,13 @@ def test_the_whole_sample_has_every_key():
     """Those of a list's entries are described, the others can be taken in."""
     taken_in = yaml.safe_load(re.sub(r"^(\s*)#(?! |$)", r"\1", sample(is_whole=True), flags=re.MULTILINE))
     for path in keys_below(Config):
-        lists = [place for place, key in enumerate(path[:-1]) if key.is_list or key.name == "match"]
+        lists = [place for place, key in enumerate(path[:-1]) if key.is_many or key.name == "match"]
         section = taken_in
         for key in path[: lists[0] + 1 if lists else len(path)]:
             section = section[key.name]
         if lists:
-            names = ".".join(f"{key.name}[]" if key.is_list else key.name for key in path[lists[0] + 1 :])
-            assert re.search(rf"#   {re.escape(names.removesuffix('[]'))}: ", sample(is_whole=True))
+            names = "".join(key.prefix for key in path[lists[0] + 1 : -1]) + path[-1].name
+            assert re.search(rf"#   {re.escape(names)}: ", sample(is_whole=True))
 
 
 def test_every_key_has_a_description_in_the_schema():

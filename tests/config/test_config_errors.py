@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devherd.config.describe import section_of
+from devherd.config.describe import is_map_of_sections, section_of
 from devherd.config.errors import ConfigError
 from devherd.config.loader import load, valid
 from devherd.config.model import Config
@@ -129,8 +129,8 @@ def _wrong_values(model, above=()):
         path = (*above, field.alias or name)
         yield path
         if section := section_of(field):
-            is_list = str(field.annotation).startswith("list")
-            yield from _wrong_values(section, (*path, 0) if is_list else path)
+            of_many = (0,) if "list[" in str(field.annotation) else ("x",) if is_map_of_sections(field) else ()
+            yield from _wrong_values(section, (*path, *of_many))
 
 
 def _document(path, value):

@@ -8,12 +8,15 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from devherd._native import vendors
-from devherd.config.describe import section_of
+from devherd.config.classes import Classes
+from devherd.config.describe import is_map_of_sections, section_of
+from devherd.config.device_class import OF_PCI
 from devherd.config.errors import Location, Problem, WrongValueError, duration, echo, key_path, place
 from devherd.config.model import (
     Config,
@@ -27,13 +30,16 @@ from devherd.config.model import (
     SimulatedDevice,
 )
 from devherd.config.resolved import fits_any
-from devherd.config.types import meant, quoted
+from devherd.config.types import Section, meant, quoted
 from devherd.reasons import registry
 from devherd.reasons.registry import EXTERNAL_PREFIX
 
 FACTS_OF_EVERY_DEVICE = ("vendor", "id", "resource_name")
 
 FACTS_OF_VENDOR: dict[str, tuple[str, ...]] = {row.section: tuple(row.facts) for row in vendors()}
+
+CLASSES = "classes"
+"""The vendor of all device classes."""
 
 FACT_EXAMPLES: dict[str, tuple[str, ...]] = {
     "pci_address": ("0000:81:00.0", "10000:81:00.0"),  # Intel's VMD has domains of five digits
@@ -78,10 +84,18 @@ def _fits(parts: Sequence[str], places: Sequence[str]) -> bool:
     return len(places) in reached
 
 
-def unknown_names(location: Location, match: Match) -> Iterator[Problem]:
-    """An error for each vendor and fact that does not exist."""
+def facts_of_vendors(classes: Classes) -> dict[str, tuple[str, ...]]:
+    """The facts of each vendor's devices, with those of the device classes that are served."""
+    of_classes = {fact for one in classes.in_use().values() for fact in one.fact_names}
+    return FACTS_OF_VENDOR | {CLASSES: (*FACTS_OF_VENDOR.get(CLASSES, ()), *OF_PCI, *sorted(of_classes))}
+
+
+def unknown_names(
+    location: Location, match: Match, known: Mapping[str, tuple[str, ...]] = FACTS_OF_VENDOR
+) -> Iterator[Problem]:
+    """An error for each vendor and fact that does not exist; `known` has the facts by vendor."""
     for where, selector in _parts(location, match):
-        yield from _unknown_in_selector(where, selector)
+        yield from _unknown_in_selector(where, selector, known)
 
 
 def names_in_doubt(location: Location, match: Match) -> Iterator[Problem]:
@@ -100,15 +114,17 @@ def _parts(location: Location, match: Match) -> Iterator[tuple[Location, Selecto
         yield (*location, "exclude", index), exception
 
 
-def _unknown_in_selector(location: Location, selector: Selector) -> Iterator[Problem]:
+def _unknown_in_selector(
+    location: Location, selector: Selector, of_vendor: Mapping[str, tuple[str, ...]]
+) -> Iterator[Problem]:
     patterns = selector.facts
-    vendors = list(FACTS_OF_VENDOR)
+    vendors = list(of_vendor)
     for glob in patterns.get("vendor", ()):
         if not any(fnmatchcase(vendor, glob) for vendor in vendors):
             yield Problem((*location, "vendor"), f"no vendor matches `{glob}`", meant(glob, vendors))
     chosen = [vendor for vendor in vendors if is_about(vendor, selector)] or vendors
     whose = "no vendor has" if chosen == vendors else f"devices of {' or '.join(chosen)} do not have"
-    known = [*FACTS_OF_EVERY_DEVICE, *dict.fromkeys(fact for vendor in chosen for fact in FACTS_OF_VENDOR[vendor])]
+    known = [*FACTS_OF_EVERY_DEVICE, *dict.fromkeys(fact for vendor in chosen for fact in of_vendor[vendor])]
     for fact in patterns:
         if fact not in known:
             yield Problem((*location, fact), f"{whose} this fact", meant(fact, [*known, "exclude"]), at_key=True)
@@ -120,9 +136,10 @@ def is_about(vendor: str, selector: Selector) -> bool:
     return globs is None or any(fnmatchcase(vendor, glob) for glob in globs)
 
 
-def unknown_reasons(health: HealthOptions) -> Iterator[Problem]:
+def unknown_reasons(health: HealthOptions, classes: Classes) -> Iterator[Problem]:
     """An error for each source and reason that does not exist."""
     own = {(f"{EXTERNAL_PREFIX}{external.name}", registry.EXTERNAL) for external in health.external}
+    own |= {(registry.CLASS_HEALTH, each.reason) for one in classes.in_use().values() for each in one.health}
     for number, rule in enumerate(health.rules):
         yield from _unknown_in_rule(("health", "rules", number), rule, own.union(registry.MEANINGS))
 
@@ -150,6 +167,7 @@ def conflicts(config: Config) -> list[Problem]:
         *_unknown_names(config),
         *_shared_directory(config),
         *_sharing(config),
+        *_resources_of_classes(config),
         *_repeated(("simulated",), config.simulated, "merge the two entries or rename one"),
         *_repeated(("health", "external"), config.health.external, "rename one"),
     ]
@@ -170,17 +188,22 @@ def _shared_directory(config: Config) -> Iterator[Problem]:
 
 
 def _unknown_names(config: Config) -> Iterator[Problem]:
+    known = facts_of_vendors(config.classes)
     for number, rule in enumerate(config.resources):
-        yield from unknown_names(("resources", number, "match"), rule.match)
+        yield from unknown_names(("resources", number, "match"), rule.match, known)
     for number, external in enumerate(config.health.external):
-        yield from unknown_names(("health", "external", number, "match"), external.match)
+        yield from unknown_names(("health", "external", number, "match"), external.match, known)
     for number, health_rule in enumerate(config.health.rules):
-        yield from unknown_names(("health", "rules", number, "match"), health_rule.match)
-    yield from unknown_reasons(config.health)
+        yield from unknown_names(("health", "rules", number, "match"), health_rule.match, known)
+    yield from unknown_reasons(config.health, config.classes)
 
 
 def unknown_names_in(content: Mapping[str, Any]) -> Iterator[Problem]:
-    """The same errors for the content of a file that is not valid otherwise."""
+    """The same errors for the content of a file that is not valid otherwise; none where its classes are not valid."""
+    try:
+        known = facts_of_vendors(Classes.model_validate(content.get("classes") or {}))
+    except ValidationError:
+        return
     health = content.get("health")
     parts: dict[Location, Any] = {("resources",): content.get("resources")}
     if isinstance(health, Mapping):
@@ -189,7 +212,7 @@ def unknown_names_in(content: Mapping[str, Any]) -> Iterator[Problem]:
         for number, rule in enumerate(rules if isinstance(rules, list) else ()):
             if isinstance(rule, Mapping) and isinstance(rule.get("match"), Mapping):
                 with contextlib.suppress(ValidationError):
-                    yield from unknown_names((*location, number, "match"), Match.model_validate(rule["match"]))
+                    yield from unknown_names((*location, number, "match"), Match.model_validate(rule["match"]), known)
 
 
 def _sharing(config: Config) -> Iterator[Problem]:
@@ -216,6 +239,20 @@ def _mps_errors(location: Location, config: Config, rule: ResourceRule) -> Itera
             f"`{rule.sharing.replicas}` is too large: MPS serves at most {MOST_MPS_REPLICAS} clients per GPU",
             f"give at most `{MOST_MPS_REPLICAS}`",
         )
+
+
+def _resources_of_classes(config: Config) -> Iterator[Problem]:
+    """An error for each class whose resource another section of the file has: two devices could have one id."""
+    others = {one.name: f"generic[{number}]" for number, one in enumerate(config.generic)}
+    others |= {one.name: f"simulated[{number}]" for number, one in enumerate(config.simulated)}
+    others |= {one.name: f"vendors.rdma.pools[{number}]" for number, one in enumerate(config.vendors.rdma.pools)}
+    for name, one in config.classes.in_use().items():
+        resource = one.resource_of(name)
+        if resource in others:
+            is_own = name in config.classes.define
+            location: Location = ("classes", "define", name, "plugin", "resource") if is_own else ("classes", "enable")
+            what = f"class `{name}` has the resource `{resource}`, which {others[resource]} has, too"
+            yield Problem(location, what, "rename one of them")
 
 
 def _repeated(location: Location, entries: Sequence[SimulatedDevice | External], cure: str) -> Iterator[Problem]:
@@ -374,6 +411,9 @@ def _wrong_value(location: Location, _value: Any, context: Mapping[str, Any]) ->
 
 def _unknown_key(location: Location, _value: Any, context: Mapping[str, Any]) -> Problem:
     *above, key = location
+    section = _section_at(context["root"], tuple(above))
+    if section is not None and issubclass(section, Section) and key in section.not_served:
+        return Problem(location, *section.not_served[str(key)], at_key=True)
     return Problem(
         (*above, str(key)), "unknown key", meant(str(key), _keys_of(context["root"], tuple(above))), at_key=True
     )
@@ -384,6 +424,9 @@ def _missing(location: Location, _value: Any, _context: Mapping[str, Any]) -> Pr
 
 
 def _no_section(location: Location, value: Any, context: Mapping[str, Any]) -> Problem:
+    if (map_of := _map_at(context["root"], location)) is not None:
+        example = "NAME: {…}" if is_map_of_sections(map_of) else "NAME: VALUE"
+        return Problem(location, f"{echo(value)} is not a mapping", f"write it like `{{{example}}}`")
     selects = issubclass(_section_at(context["root"], location) or Config, Selector)
     cure = (
         "give it facts, like `{vendor: nvidia}`"
@@ -458,10 +501,26 @@ def _keys_of(root: type[BaseModel], location: Location) -> list[str]:
 
 def _section_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
     model: type[BaseModel] | None = root
+    is_name = False  # of an entry in a mapping
     for part in location:
-        if isinstance(part, str):
-            model = section_of(model.model_fields[part]) if model and part in model.model_fields else None
+        if isinstance(part, str) and not is_name:
+            field = _field_of(model, part)
+            model, is_name = section_of(field) if field else None, field is not None and is_map_of_sections(field)
+        else:
+            is_name = False
     return model
+
+
+def _map_at(root: type[BaseModel], location: Location) -> FieldInfo | None:
+    """The field at this place, if its value is a mapping by names that users choose."""
+    *above, key = location or ("",)
+    field = _field_of(_section_at(root, tuple(above)), str(key))
+    return field if field is not None and get_origin(field.annotation) is dict else None
+
+
+def _field_of(model: type[BaseModel] | None, key: str) -> FieldInfo | None:
+    fields = model.model_fields if model else {}
+    return fields.get(key) or next((field for field in fields.values() if field.alias == key), None)
 
 
 _KNOWN: dict[str, Callable[[Location, Any, Mapping[str, Any]], Problem]] = {

@@ -31,8 +31,20 @@ class Key:
     """In YAML, or `required`; empty for a section that may be left out."""
     description: str
     section: type[BaseModel] | None
-    """The model of its value, or of the items of its list; None if these are no sections."""
+    """The model of its value, or of the items of its list or mapping; None if these are no sections."""
     is_list: bool
+    is_map: bool
+    """Whether its value has sections by names that users choose."""
+
+    @property
+    def is_many(self) -> bool:
+        """Whether there can be several of its section."""
+        return self.is_list or self.is_map
+
+    @property
+    def prefix(self) -> str:
+        """Its name in front of the keys of its section: `pools[].`, `define.NAME.`."""
+        return f"{self.name}[]." if self.is_list else f"{self.name}.NAME." if self.is_map else f"{self.name}."
 
 
 def keys_of(section: type[BaseModel]) -> Iterator[Key]:
@@ -40,15 +52,16 @@ def keys_of(section: type[BaseModel]) -> Iterator[Key]:
     described(section)
     for name, field in section.model_fields.items():
         inner = section_of(field)
-        is_list = _is_list(field.annotation)
+        is_list, is_map = _is_list(field.annotation), is_map_of_sections(field)
         yield Key(
             name=field.alias or name,
             field=name,
             form=_form(field.annotation, field.metadata),
-            default="" if inner and not is_list and not field.is_required() else _default(field),
+            default="" if inner and not (is_list or is_map or field.is_required()) else _default(field),
             description=" ".join((field.description or _described(inner)).split()),
             section=inner,
             is_list=is_list,
+            is_map=is_map,
         )
 
 
@@ -82,9 +95,20 @@ def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a key's value, or of the items of its list; None if these are no sections."""
-    candidates = [field.annotation, *get_args(field.annotation)]
-    return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    """The model of a key's value, or of the items of its list or mapping; None if these are no sections."""
+    return next(filter(_is_section, _candidates(field.annotation)), None)
+
+
+def is_map_of_sections(field: FieldInfo) -> bool:
+    """Whether a key's value has sections by names that users choose."""
+    return get_origin(field.annotation) is dict and section_of(field) is not None
+
+
+def _candidates(annotation: Any) -> Iterator[Any]:
+    """A type, and the types in it: those of `list[X] | None`, too."""
+    yield annotation
+    for inner in get_args(annotation) if get_origin(annotation) is not Literal else ():
+        yield from _candidates(inner)
 
 
 def _described(section: type[BaseModel] | None) -> str:
@@ -116,6 +140,12 @@ def _compound(origin: Any, arguments: tuple[Any, ...], metadata: list[Any]) -> s
         return ", ".join(f"`{as_written(choice)}`" for choice in arguments)
     if origin is list:
         return "list" if _is_section(arguments[0]) else f"list: {_form(arguments[0], [])}"
+    if origin is dict:
+        return (
+            f"{_form(arguments[1], [])}s by name"
+            if _is_section(arguments[1])
+            else f"by name: {_form(arguments[1], [])}"
+        )
     return " or ".join(_form(each, metadata) for each in arguments if each is not type(None))
 
 
@@ -133,7 +163,7 @@ def _number(metadata: list[Any]) -> str:
 
 
 def _is_list(annotation: Any) -> bool:
-    return get_origin(annotation) is list
+    return any(get_origin(kind) is list for kind in (annotation, *get_args(annotation)))
 
 
 EXAMPLES: dict[str, str] = {
@@ -300,7 +330,7 @@ def _section(section: type[BaseModel], above: tuple[str, ...], indent: str, *, i
         if not above:
             yield ""
         yield from _wrapped(f"{key.description} {_form_of_key(key)}".rstrip(), f"{indent}# ")
-        if key.section and not key.is_list:
+        if key.section and not key.is_many:
             yield f"{indent}{key.name}:"
             yield from _section(key.section, path, f"{indent}  ", is_whole=is_whole)
             continue
@@ -326,7 +356,7 @@ def _keys_within(section: type[BaseModel], above: str = "") -> Iterator[tuple[st
         name = f"{above}{key.name}"
         yield name, key
         if key.section:
-            yield from _keys_within(key.section, f"{name}[]." if key.is_list else f"{name}.")
+            yield from _keys_within(key.section, f"{above}{key.prefix}")
 
 
 def _form_of_key(key: Key, *, with_default: bool = False) -> str:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from devherd._native import check_kernel_log_rules
 from devherd.config.api_access import ApiAccess
+from devherd.config.classes import Classes
 from devherd.config.errors import Location, Positions, WrongValueError, duration, echo, refuse
 from devherd.config.in_use import Ledger, PreStart
 from devherd.config.resolved import native_settings
@@ -526,6 +527,7 @@ class Config(Section):
     node_labels: NodeLabels = NodeLabels()
     exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
+    classes: Classes = Classes()
     resources: list[ResourceRule] = []
     """Rules that name, share or leave out devices; the first that matches a device decides. A device that none
     matches keeps the resource name that its vendor's plugin gives it.
@@ -534,7 +536,7 @@ class Config(Section):
     """Devices by path or USB id, with the keys and the device ids of generic-device-plugin."""
     simulated: list[SimulatedDevice] = []
     """Devices that exist only as names, for tests and dry runs."""
-    file_only = frozenset({*COMMON_OPTIONS, "kubelet_check", "vendors", "generic", "simulated"})
+    file_only = frozenset({*COMMON_OPTIONS, "kubelet_check", "vendors", "classes", "generic", "simulated"})
     _web: Web = Web()
     _api: ApiAccess | None = None
     _source: Path | None = None
@@ -582,6 +584,7 @@ class Config(Section):
         `nvml_answer`: the file with NVML's facts. A simulated node has its own.
         """
         named_here = {
+            "classes": self.classes.native(),
             "generic": [device.model_dump(by_alias=True) for device in self.generic],
             "simulated": [device.model_dump() for device in self.simulated],
         }

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin
@@ -97,6 +97,9 @@ class Section(BaseModel):
     """Optional keys that must have a value where they are written: without one they would mean everything."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Properties that the configuration in force has in addition to the keys."""
+
+    not_served: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Keys that are none yet: the problem and the cure."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
