@@ -27,13 +27,16 @@ SHARE = "share"
 """What only `plugin.id` can name: the number of the share, from 0."""
 CLASS_FACT = "class"
 """The fact with the name of a device's class."""
-_TAKEN = frozenset({*PARTS_OF_EVERY_ENTRY, SHARE, CLASS_FACT, "vendor", "id", "resource_name"})
+IOMMU_GROUP = "iommu_group"
+"""The fact of a device for virtual machines."""
+_TAKEN = frozenset({*PARTS_OF_EVERY_ENTRY, SHARE, CLASS_FACT, IOMMU_GROUP, "vendor", "id", "resource_name"})
 OF_PCI = frozenset.intersection(*(frozenset(row.facts) for row in vendors() if "pci_address" in row.facts))
 """Facts that the PCI function of a device gives."""
 
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_READABLE = ("/sys/", "/dev/", "/proc/driver/")
+_READABLE = ("/sys/", "/proc/driver/")
+"""Where a class may read. Opening a node in /dev can change a device."""
 
 
 def _text(value: Any) -> Any:
@@ -57,12 +60,10 @@ def _template(text: str) -> str:
 
 
 def _pattern(text: str) -> str:
-    names = places_in(_template(text))
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise WrongValueError(f"{echo(text)} names `{twice}` twice", "give each part its own name")
+    _template(text)
     if "}{" in text:
         raise WrongValueError(f"two parts of {echo(text)} touch", "leave one out: each is all digits that follow")
-    if not text or "/" in text or "*" in text:
+    if not text or text.startswith("/") or "*" in text:
         raise WrongValueError(
             f"{echo(text)} is not a pattern", "write the name with its numbers as parts, like `accel{n}`"
         )
@@ -202,10 +203,6 @@ class Find(ClassPart):
             raise WrongValueError("it has both `class` and `bus`", "remove one of them", at=("bus",))
         if self.of_class is None and self.bus is None:
             raise WrongValueError("where to look is not said", "add `class`, a directory of /sys/class, or `bus`")
-        if twice := set(self.parts_of_the_name) & set(self.parts_above):
-            raise WrongValueError(
-                f"`{min(twice)}` is a part of `name`, too", "give each part its own name", at=("above", "name")
-            )
         return self
 
     @property
@@ -432,16 +429,15 @@ class DeviceClass(ClassPart):
 
     def _wrong(self) -> Iterator[WrongValueError]:
         yield from self._wrong_facts()
-        parts = [*PARTS_OF_EVERY_ENTRY, *self.parts]
-        known = [*parts, *self.facts]
+        of_an_entry = [CLASS_FACT, *PARTS_OF_EVERY_ENTRY, *self.parts, *self.facts]
         for name, fact in self.facts.items():
             way = "read" if fact.read else "link"
-            yield from _unknown(("facts", name, way), fact.needs, known)
-        if not any(True for _ in self._wrong_facts()):
-            yield from self._circles()
+            yield from _unknown(("facts", name, way), fact.needs, of_an_entry)
+        yield from self._circles(of_an_entry)
+        known = [*of_an_entry, *sorted(OF_PCI), *([IOMMU_GROUP] if self.vm else [])]
         for location, template in self._templates():
-            is_id = location == ("plugin", "id")
-            yield from _unknown(location, places_in(template), [*known, SHARE] if is_id else known)
+            names = {("function",): of_an_entry, ("plugin", "id"): [*known, SHARE]}.get(location, known)
+            yield from _unknown(location, places_in(template), names)
         if self.group is not None and self.group not in known:
             yield WrongValueError(f"`{self.group}` is no fact of the class", meant(self.group, known), at=("group",))
         yield from self._needs_what_may_be_absent()
@@ -471,19 +467,15 @@ class DeviceClass(ClassPart):
                 at = ("find", "name") if part in self.find.parts_of_the_name else ("find", "above", "name")
                 yield WrongValueError(f"every device has `{part}` from elsewhere", "rename the part", at=at)
 
-    def _circles(self) -> Iterator[WrongValueError]:
+    def _circles(self, known: Collection[str]) -> Iterator[WrongValueError]:
         in_order = {name for name, _ in self._in_order()}
-        for name in self.facts:
-            if name not in in_order and not set(self.facts[name].needs) - {
-                *PARTS_OF_EVERY_ENTRY,
-                *self.parts,
-                *self.facts,
-            }:
+        for name, fact in self.facts.items():
+            if name not in in_order and all(need in known for need in fact.needs):
                 yield WrongValueError("it needs a fact that needs it", "break the circle", at=("facts", name))
 
     def _in_order(self) -> Iterator[tuple[str, Fact]]:
         """The facts, each behind those that its template names; without those of a circle."""
-        left, known = dict(self.facts), {*PARTS_OF_EVERY_ENTRY, *self.parts}
+        left, known = dict(self.facts), {CLASS_FACT, *PARTS_OF_EVERY_ENTRY, *self.parts}
         while ready := [name for name, fact in left.items() if known.issuperset(fact.needs)]:
             yield ready[0], left.pop(ready[0])
             known.add(ready[0])
@@ -529,7 +521,7 @@ class DeviceClass(ClassPart):
     @property
     def parts(self) -> list[str]:
         """The parts of names in `find`, which are facts."""
-        return [*self.find.parts_of_the_name, *self.find.parts_above]
+        return list(dict.fromkeys([*self.find.parts_of_the_name, *self.find.parts_above]))
 
     @property
     def fact_names(self) -> list[str]:
