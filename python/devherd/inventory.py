@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 DeviceKey = tuple[str, str, str]
 """Vendor, card and device id. Ids alone are not unique: two resources of a vendor may list the same paths."""
 
+CLASSES = "classes"
+"""The vendor of the devices of all device classes."""
+
+
+def class_key(name: str) -> str:
+    """Stands for a device class where others are vendors: each class is configured by itself."""
+    return f"{CLASSES}/{name}"
+
+
 Holder = Mapping[str, str]
 """The container that holds a device: `namespace`, `pod`, `container`."""
 
@@ -74,6 +83,11 @@ class Entry:
         return self.key[0]
 
     @property
+    def configured_by(self) -> str:
+        """Whose options find it: its vendor's, or those of its device class, `class_key`."""
+        return class_key(self.device.attribute("class") or "") if self.vendor == CLASSES else self.vendor
+
+    @property
     def is_found(self) -> bool:
         """True if the last scan found it."""
         return self.gone_since is None and self.unseen is None
@@ -96,7 +110,7 @@ class Inventory:
         self.entries: dict[DeviceKey, Entry] = {entry.key: entry for entry in entries}
         self.platforms: dict[str, Platform] = {}
         self.vendor_options: dict[str, str] = {}
-        """The options under which devices were found, by vendor."""
+        """The options under which devices were found, by vendor; those of a device class by `class_key`."""
         self.version = 0
         """Increased by each observation that changes something: equal versions have equal entries."""
         self.has_gone = any(entry.gone_since is not None for entry in self.entries.values())
@@ -135,8 +149,10 @@ class Inventory:
             if key in found or entry.vendor not in scan.vendors:
                 continue
             kept = None if key in gone else _kept_unseen(entry, unseen)
-            if kept is None and entry.vendor not in reconfigured:
-                kept = _kept_gone(entry, now, math.inf if key in held else 0 if key in forgotten else forget_after)
+            is_dropped = entry.configured_by in reconfigured
+            if kept is None and not (is_dropped and entry.vendor != CLASSES):
+                is_settled = key in forgotten or (is_dropped and entry.gone_since is not None)
+                kept = _kept_gone(entry, now, math.inf if key in held else 0 if is_settled else forget_after)
             if kept is not None:
                 found[key] = kept
         entries = {key: _with_left_out(entry, left_out(entry.device)) for key, entry in found.items()}
@@ -148,11 +164,20 @@ class Inventory:
             self.has_gone = any(entry.gone_since is not None for entry in entries.values())
             self.version += 1
 
-    def use_options(self, vendor_options: dict[str, str]) -> None:
-        """Record the options under which the devices were found, by vendor."""
-        if vendor_options != self.vendor_options:
-            self.vendor_options = vendor_options
+    def use_options(self, vendor_options: Mapping[str, str], changed: Collection[str] = frozenset()) -> set[str]:
+        """Record the options under which the devices were found, by vendor and class; `changed`: those that were changed.
+
+        Returns the changed classes with devices that are gone, which pods may hold: their earlier options stay, so that
+        a later scanner knows of the change, too.
+        """
+        gone = {entry.configured_by for entry in self.entries.values() if entry.gone_since is not None}
+        unsettled = {one for one in changed if one in gone and one.startswith(class_key(""))}
+        before = {one: options for one, options in self.vendor_options.items() if one in unsettled}
+        options = {one: told for one, told in vendor_options.items() if one not in unsettled} | before
+        if options != self.vendor_options:
+            self.vendor_options = options
             self.version += 1
+        return unsettled
 
 
 def not_examined(scan: "Scan", known: Mapping[DeviceKey, Entry]) -> list[Entry]:

@@ -439,3 +439,40 @@ def test_what_a_device_takes_of_a_list_is_foreseen_closely(device_id, nodes):
     device = v1beta1.Device(ID=device_id, health="Unhealthy", topology=topology)
     size = v1beta1.ListAndWatchResponse(devices=[device]).ByteSize()
     assert size <= largest_size(device_id, len(nodes)) <= size + 12
+
+
+def of_class(device_id: str, resource_name: str) -> Entry:
+    """A device that class `widget` has found."""
+    return entry(device_id, resource_name, "classes", **{"class": "widget"})
+
+
+def test_a_class_does_not_mix_its_devices_into_a_resource_of_another_vendor():
+    """The kubelet would give a container one or the other. Both are named, once."""
+    entries = [
+        of_class("w0", "nvidia.com/gpu"),
+        of_class("w1", "nvidia.com/gpu"),
+        of_class("w2", "a.b/c"),
+        entry("GPU-1"),
+    ]
+
+    offers = rules.arrange(resolve(Config()), entries)
+
+    assert {offer.name: [one.entry.device.id for one in offer.devices] for offer in offers.offers} == {
+        "a.b/c": ["w2"],
+        "nvidia.com/gpu": ["GPU-1"],
+    }
+    assert [problem.error for problem in offers.problems] == [
+        "class `widget` and nvidia both have the resource nvidia.com/gpu: the class's devices are not offered — give the"
+        " class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
+    ]
+    assert offers.rules[entries[0].key] == "left out: its resource is nvidia's, too"
+
+
+def test_a_rule_can_put_devices_of_a_class_and_of_a_vendor_under_one_name():
+    """Whoever writes that means it."""
+    config = Config.model_validate({"resources": [{"name": "a.b/all"}]})
+
+    offers = rules.arrange(resolve(config), [of_class("w0", "nvidia.com/gpu"), entry("GPU-1")])
+
+    assert [(offer.name, len(offer.devices)) for offer in offers.offers] == [("a.b/all", 2)]
+    assert offers.problems == []

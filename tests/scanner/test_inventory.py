@@ -144,6 +144,46 @@ def test_devices_that_the_configuration_dropped_are_forgotten_at_once():
     assert reconfigured.entries == disabled.entries == {}
 
 
+def of_class(name: str, device_id: str) -> Device:
+    """A device that a class has found."""
+    facts = {"class": Fact("text", name, "")}
+    return Device(vendor="classes", card=device_id, id=device_id, resource_name="example.com/x", facts=facts)
+
+
+FIRST, SECOND = ("classes", "a0", "a0"), ("classes", "b0", "b0")
+
+
+def test_an_edited_class_drops_what_it_no_longer_finds_once_no_pod_holds_it_and_nothing_of_other_classes():
+    """As a rule that changes: what a pod has stays listed; the devices of other classes are none of its business."""
+    nothing = FakeScan(vendors=["classes"])
+    inventory = observed(FakeScan([of_class("a", "a0"), of_class("b", "b0")], vendors=["classes"]))
+    inventory.use_options({"classes/a": "{}", "classes/b": "{}"})
+
+    def next_scan(now: float, held=frozenset()) -> set[str]:
+        inventory.observe(nothing, now, 300.0, {"classes/a"}, held=held)
+        return inventory.use_options({"classes/a": '{"shares": 2}', "classes/b": "{}"}, {"classes/a"})
+
+    assert next_scan(1.0) == {"classes/a"}, "who holds it is not known yet"
+    assert restored(inventory).vendor_options == {"classes/a": "{}", "classes/b": "{}"}, "a later scanner must know"
+    assert next_scan(1000.0, {FIRST, SECOND}) == {"classes/a"}
+    assert [*inventory.entries] == [FIRST, SECOND]
+    assert next_scan(1001.0, {SECOND}) == set()
+    assert [*inventory.entries] == [SECOND]
+    assert inventory.vendor_options == {"classes/a": '{"shares": 2}', "classes/b": "{}"}
+
+
+def test_what_an_edited_class_still_finds_is_no_other_device():
+    """Its resource or its facts may be others; the health and the pods of the device are not."""
+    inventory = observed(FakeScan([of_class("a", "a0")], vendors=["classes"]))
+    renamed = Device(vendor="classes", card="a0", id="a0", resource_name="example.com/y")
+
+    inventory.observe(FakeScan([renamed], vendors=["classes"]), 5.0, 300.0, {"classes/a"})
+
+    entry = inventory.entries[FIRST]
+    assert (entry.resource_name, entry.found_since, entry.gone_since) == ("example.com/y", 0.0, None)
+    assert inventory.use_options({}, {"classes/a"}) == set()
+
+
 def test_a_restarted_scanner_knows_what_an_earlier_one_knew():
     """A scanner killed while a port is being reprogrammed still knows the port's resource, and all facts of it."""
     device = port(

@@ -87,7 +87,7 @@ def _fits(parts: Sequence[str], places: Sequence[str]) -> bool:
 def facts_of_vendors(classes: Classes) -> dict[str, tuple[str, ...]]:
     """The facts of each vendor's devices, with those of the device classes that are served."""
     of_classes = {fact for one in classes.in_use().values() for fact in one.fact_names}
-    return FACTS_OF_VENDOR | {CLASSES: (*FACTS_OF_VENDOR.get(CLASSES, ()), *OF_PCI, *sorted(of_classes))}
+    return FACTS_OF_VENDOR | {CLASSES: tuple(sorted({*FACTS_OF_VENDOR.get(CLASSES, ()), *OF_PCI, *of_classes}))}
 
 
 def unknown_names(

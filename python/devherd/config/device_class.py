@@ -84,7 +84,7 @@ def _read(text: str) -> str:
     if ".." in _template(text).split("/"):
         raise WrongValueError(f"{echo(text)} contains `..`", "`above` reads a file of an ancestor")
     if text.startswith("/") and not text.startswith(_READABLE):
-        cure = f"a class reads below {', '.join(place.rstrip('/') for place in _READABLE)} alone"
+        cure = f"a class reads below {' and '.join(place.rstrip('/') for place in _READABLE)} alone"
         raise WrongValueError(f"{echo(text)} is elsewhere", cure)
     return text if text.startswith("/") else _below(text)
 
@@ -469,9 +469,10 @@ class DeviceClass(ClassPart):
 
     def _circles(self, known: Collection[str]) -> Iterator[WrongValueError]:
         in_order = {name for name, _ in self._in_order()}
-        for name, fact in self.facts.items():
-            if name not in in_order and all(need in known for need in fact.needs):
-                yield WrongValueError("it needs a fact that needs it", "break the circle", at=("facts", name))
+        left = {name: fact.needs for name, fact in self.facts.items() if name not in in_order}
+        if left and all(need in known for needs in left.values() for need in needs):
+            what = f"facts need each other: {quoted(left)}"
+            yield WrongValueError(what, "read one of them without the others", at=("facts", next(iter(left))))
 
     def _in_order(self) -> Iterator[tuple[str, Fact]]:
         """The facts, each behind those that its template names; without those of a circle."""

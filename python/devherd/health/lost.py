@@ -20,7 +20,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Finding, vendors
-from devherd.inventory import DeviceKey, Entry
+from devherd.inventory import CLASSES, DeviceKey, Entry, class_key
 from devherd.log import Once
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, INVENTORY, OPERATOR, RENAMED
@@ -74,9 +74,9 @@ class Host:
 
     entries: Mapping[DeviceKey, Entry]
     vendors: Collection[str]
-    """The vendors that are scanned."""
+    """The vendors that are scanned, and the device classes that are served."""
     dropped: Collection[str]
-    """Vendors whose options have changed: their devices without a PCI function may not be wanted any more."""
+    """Vendors and classes whose options have changed: their devices without a PCI function may not be wanted any more."""
     driver_at: DriverAt
     now: float
     """Unix second."""
@@ -390,7 +390,8 @@ def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> 
     away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
     if there is not None:
         return f"is back after {away}{_what_differs(lost, there)}"
-    if lost.vendor not in host.vendors or (lost.vendor in host.dropped and not lost.is_of_pci):
+    by = class_key(lost.model) if lost.vendor == CLASSES else lost.vendor
+    if by not in host.vendors or (by in host.dropped and not lost.is_of_pci):
         return "is no longer lost: the configuration excludes it"
     if lost.part and _has_its_card(lost, host):
         return "is no longer lost: its card is there, divided otherwise"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from devherd._native import Device, vendors
 from devherd.config.resolved import ResolvedConfig, facts_of, selects
 from devherd.config.sections import PreStart, ResourceRule, Sharing, VendorOptions
-from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry
+from devherd.inventory import CLASSES, DEVICE_PLUGIN, DeviceKey, Entry
 from devherd.proto import spool_pb2
 from devherd.spool import ids_of
 from devherd.text import resource_name_refusal
@@ -132,11 +132,15 @@ class Arranger:
             if choice is None or choice.entry is not entry:
                 choice = self._choose(entry)
             self._choices[entry.key] = choice
-            result.rules[entry.key] = choice.rule
+        rivals = _Rivals(self._choices.values())
+        for key, choice in self._choices.items():
+            rival = rivals.of(choice)
+            result.rules[key] = f"left out: its resource is {rival}'s, too" if rival else choice.rule
             if choice.problem is not None:
                 result.problems.append(choice.problem)
-            if choice.offered is not None:
+            if choice.offered is not None and not rival:
                 _advertise(choice, choice.offered, by_name)
+        result.problems += rivals.problems
         for pool in self._config.pools if self._way == DEVICE_PLUGIN else ():
             _add_empty(self._config, pool, by_name)
         result.offers = [by_name[name] for name in sorted(by_name)]
@@ -177,6 +181,39 @@ class Arranger:
 def arrange(config: ResolvedConfig, entries: Iterable[Entry], way: str = DEVICE_PLUGIN) -> Offers:
     """The offers of these devices by this way under this configuration, without regard to health."""
     return Arranger(config, way).arrange(entries)
+
+
+class _Rivals:
+    """Finds the classes whose resource another vendor has, too: two devices of a resource could have one id."""
+
+    def __init__(self, choices: Iterable[_Choice]) -> None:
+        self._vendors: dict[str, str] = {}
+        """The vendor of each resource that another vendor than `classes` has."""
+        classes = False
+        for choice in choices:
+            if choice.entry.vendor == CLASSES:
+                classes = True
+            elif choice.offered is not None:
+                self._vendors.setdefault(choice.name, choice.entry.vendor)
+        self._is_needed = classes and bool(self._vendors)
+        self._told: set[tuple[str, str]] = set()
+        self.problems: list[spool_pb2.Problem] = []
+        """One for each class and resource."""
+
+    def of(self, choice: _Choice) -> str:
+        """The vendor with the resource that the class of this device gives it; empty if there is none."""
+        if not self._is_needed or choice.entry.vendor != CLASSES or choice.name != choice.entry.resource_name:
+            return ""
+        vendor = self._vendors.get(choice.name, "")
+        name = choice.entry.device.attribute("class") or ""
+        if vendor and (name, choice.name) not in self._told:
+            self._told.add((name, choice.name))
+            error = (
+                f"class `{name}` and {vendor} both have the resource {choice.name}: the class's devices are not offered —"
+                " give the class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
+            )
+            self.problems.append(problem_of(choice.entry, error))
+        return vendor
 
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:

@@ -73,8 +73,8 @@ CORDONED = "cordoned"
 OF_OPERATORS = (CORDON, OPERATOR)
 """Sources without a process: an operator's commands write their findings."""
 EXTERNAL = "external"
-CLASS_HEALTH = "class-health"
-"""The source of what `health` of a device class names; its reasons are those of the class."""
+CLASS_HEALTH = "class"
+"""The source of what `health` of a device class names, and the reason whose meaning all of these have."""
 PCI_AER = "pci-aer"
 PCI_AER_FATAL = "pci-aer-fatal"
 PCI_RECOVERY = "pci-recovery"
@@ -196,22 +196,15 @@ def _meanings() -> dict[tuple[str, str], Meaning]:
     return all_meanings
 
 
-_OF_A_CLASS = Meaning(
-    "unhealthy",
-    "the file says so: `health` of the device's class",
-    do="examine the device[ at {pci_address}]: {file}[ says {value}]",
-)
-
-
 class _Meanings(dict[tuple[str, str], Meaning]):
-    """A mapping in which every source `external-<name>` has the meanings of source `external`, and every reason of a
-    device class its one meaning.
+    """A mapping in which every source `external-<name>` has the meanings of source `external`; every reason of source
+    `class`, the word of a device class, has that of reason `class`.
     """  # noqa: D205 - one sentence
 
     def __missing__(self, key: tuple[str, str]) -> Meaning:
         source, reason = key
-        if source == CLASS_HEALTH:
-            return _OF_A_CLASS
+        if source == CLASS_HEALTH and reason != CLASS_HEALTH:
+            return self[CLASS_HEALTH, CLASS_HEALTH]
         if not source.startswith(EXTERNAL_PREFIX):
             raise KeyError(key)
         return self[EXTERNAL, reason]

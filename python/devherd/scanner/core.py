@@ -12,7 +12,7 @@ from devherd._native import Device, Edits, Look, Platform, Poller, Problem, Scan
 from devherd.config.resolved import ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
-from devherd.inventory import DEVICE_PLUGIN, OFFERED_BY_ALL, Entry
+from devherd.inventory import CLASSES, DEVICE_PLUGIN, OFFERED_BY_ALL, Entry, class_key
 from devherd.offers import rules
 from devherd.proto import spool_pb2
 from devherd.text import amount
@@ -69,10 +69,11 @@ def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], M
 
 
 def vendor_options(config: ResolvedConfig) -> dict[str, str]:
-    """The options of each vendor as JSON, by vendor name."""
+    """The options as JSON: of each vendor by its name, of each device class by `class_key`."""
     sections = json.loads(config.native_json())["vendors"]
-    by_vendor = {row.name: sections[row.section] for row in vendors()}
-    return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
+    options = {row.name: sections[row.section] for row in vendors() if row.name != CLASSES}
+    options |= {class_key(one["name"]): one for one in sections[CLASSES]}
+    return {name: json.dumps(one, sort_keys=True) for name, one in options.items()}
 
 
 def problem_messages(

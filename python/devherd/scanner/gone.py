@@ -12,9 +12,10 @@ from devherd.health.held import Now
 from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
 from devherd.health.policy import FINE, Policy
 from devherd.health.verdicts import held_messages
-from devherd.inventory import DeviceKey, Inventory, key_of
+from devherd.inventory import DeviceKey, Inventory, class_key, key_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import GONE
+from devherd.scanner.core import vendor_options
 from devherd.scanner.offering import Offering
 
 UNKNOWN_SECONDS = 30.0
@@ -97,14 +98,17 @@ class GoneDevices:
     ) -> None:
         """Apply a scan at monotonic second `clock`, after the inventory and the policy have applied it.
 
-        `dropped`: the vendors whose options have changed since the previous scan. `held`: the result of method `held`.
+        `dropped`: the vendors and classes whose options have changed since the previous scan; what such a class no longer
+        finds is not lost. `held`: the result of method `held`.
         """
         self._began = clock if self._began is None else self._began
         if not (self.lost or self._inventory.has_gone):
             return
         driver_at = partial(pci_driver, str(config.host_root))
-        host = Host(self._inventory.entries, scan.vendors, dropped, driver_at, now.wall)
-        self.news += self.lost.observe(self._vanished(clock, now, held), host)
+        served = [*scan.vendors, *(one for one in vendor_options(config) if one.startswith(class_key("")))]
+        host = Host(self._inventory.entries, served, dropped, driver_at, now.wall)
+        vanished = (one for one in self._vanished(clock, now, held) if one.entry.configured_by not in dropped)
+        self.news += self.lost.observe(vanished, host)
         if self.lost.is_waiting and clock - self._began >= config.health.forget_after:
             self.news += self.lost.end_of_waiting(host)
         self.misses_any = bool(self.lost)

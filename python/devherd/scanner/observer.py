@@ -115,7 +115,9 @@ class Observer:
         self._new: set[DeviceKey] = set(self.inventory.entries)
         """Devices that a source in FIRST_SIGHT_SOURCES has not looked at: its first look is the base for later ones."""
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
-        """The vendors whose options have changed since the last scan."""
+        """The vendors and classes whose options have changed since the last scan; a class until no pod holds what it found
+        before.
+        """
         self.last_scan: Scan | None = None
         self.changes_in_silence = self._has_other_rules = False
         """Whether the last scan has found a device that can change into another one without an event; whether rules or
@@ -188,7 +190,7 @@ class Observer:
             self.inventory.observe(
                 scan, clock, forget_after, dropped, left_out=why, gone=gone, held=held, forgotten=forgotten
             )
-            self.inventory.use_options(vendor_options(self.config))
+            self._reconfigured = self.inventory.use_options(vendor_options(self.config), dropped)
         is_other = self.inventory.version != version
         if is_other:
             self._let_go(before, platforms)
