@@ -165,7 +165,7 @@ class Inventory:
             self.version += 1
 
     def use_options(self, vendor_options: Mapping[str, str], changed: Collection[str] = frozenset()) -> set[str]:
-        """Record the options under which the devices were found, by vendor and class; `changed`: those that were changed.
+        """Record the options under which the devices were found, by vendor and class; `changed`: those that are new.
 
         Returns the changed classes with devices that are gone, which pods may hold: their earlier options stay, so that
         a later scanner knows of the change, too.

@@ -21,7 +21,8 @@ classes:
         bus: {above: bus_id}
         size: {read: size, map: {"1": "8", "2": "16"}, else: "0", type: number}
         group: {link: iommu_group, type: number}
-      nodes: ["{node}", {path: "vfio/{group}"}, {path: /dev/vfio/vfio, common: true}, {path: "char/{number}", optional: true}]
+      nodes: ["{node}", {path: "vfio/{group}"}, {path: /dev/vfio/vfio, common: true},
+              {path: "char/{number}", optional: true}]
       permissions: rwm
       health: [{read: "/sys/kernel/debug/{name}/status", equals: -1, reason: widget-broken}]
       plugin: {resource: "acme.example/{size}", id: "{bus}-{share}", shares: 4, env: {WIDGET: "{n}"}}

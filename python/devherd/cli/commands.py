@@ -116,6 +116,18 @@ COMMANDS = {
         "devherd labels --output json",
         OF_A_HOST,
     ),
+    "classes": Command(
+        "devherd.cli.classes",
+        "list the device classes, with the devices of each here",
+        "devherd classes",
+        OF_A_HOST,
+    ),
+    "classes check": Command(
+        "devherd.cli.classes_check",
+        "validate a device class, print the devices it finds here",
+        "devherd classes check widget.toml",
+        OF_A_HOST,
+    ),
     "config check": Command(
         "devherd.cli.config:check",
         "validate a configuration, print the resources it makes",
@@ -288,14 +300,14 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
             cure = f"write it as `devherd COMMAND {option} …`"
             raise UsageError(f"`{option}` is before the command", "options belong after it", cure)
         raise UsageError(f"unknown option `{option}`", "`devherd` has no such option", "see `devherd --help`")
+    if " ".join(words[:2]) in COMMANDS:
+        return " ".join(words[:2]), words[2:]
     if first in COMMANDS:
         return first, words[1:]
     if first in GROUPS:
         if words[1:2] in ([], ["-h"], ["--help"]):
             return first, ()
         first = " ".join(words[:2])
-        if first in COMMANDS:
-            return first, words[2:]
     close = difflib.get_close_matches(first, [*COMMANDS, *GROUPS], n=1)
     why = f"did you mean `devherd {close[0]}`?" if close else "`devherd` has no such command"
     raise UsageError(f"unknown command `{first}`", why, "`devherd help --all` lists every command")

@@ -76,7 +76,7 @@ class Host:
     vendors: Collection[str]
     """The vendors that are scanned, and the device classes that are served."""
     dropped: Collection[str]
-    """Vendors and classes whose options have changed: their devices without a PCI function may not be wanted any more."""
+    """Vendors and classes whose options have changed: devices of theirs without a PCI function may be unwanted."""
     driver_at: DriverAt
     now: float
     """Unix second."""

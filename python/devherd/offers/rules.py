@@ -209,8 +209,8 @@ class _Rivals:
         if vendor and (name, choice.name) not in self._told:
             self._told.add((name, choice.name))
             error = (
-                f"class `{name}` and {vendor} both have the resource {choice.name}: the class's devices are not offered —"
-                " give the class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
+                f"class `{name}` and {vendor} both have the resource {choice.name}: the class's devices are not offered"
+                " — give the class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
             )
             self.problems.append(problem_of(choice.entry, error))
         return vendor

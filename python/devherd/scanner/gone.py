@@ -98,8 +98,8 @@ class GoneDevices:
     ) -> None:
         """Apply a scan at monotonic second `clock`, after the inventory and the policy have applied it.
 
-        `dropped`: the vendors and classes whose options have changed since the previous scan; what such a class no longer
-        finds is not lost. `held`: the result of method `held`.
+        `dropped`: the vendors and classes whose options have changed since the previous scan; what such a class no
+        longer finds is not lost. `held`: the result of method `held`.
         """
         self._began = clock if self._began is None else self._began
         if not (self.lost or self._inventory.has_gone):

@@ -115,9 +115,8 @@ class Observer:
         self._new: set[DeviceKey] = set(self.inventory.entries)
         """Devices that a source in FIRST_SIGHT_SOURCES has not looked at: its first look is the base for later ones."""
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
-        """The vendors and classes whose options have changed since the last scan; a class until no pod holds what it found
-        before.
-        """
+        """The vendors and classes whose options have changed since the last scan; a class until no pod holds what it no
+        longer finds."""
         self.last_scan: Scan | None = None
         self.changes_in_silence = self._has_other_rules = False
         """Whether the last scan has found a device that can change into another one without an event; whether rules or

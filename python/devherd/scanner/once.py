@@ -1,15 +1,17 @@
 """One scan and one poll of the host, without a running instance and without changing anything."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from devherd._native import boot_id
+from devherd._native import Device, Edits, Problem, boot_id
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules, Verdict
-from devherd.inventory import DeviceKey, Inventory
+from devherd.inventory import CLASSES, DeviceKey, Inventory
 from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
@@ -24,6 +26,33 @@ from devherd.scanner.core import (
     settled_looks,
 )
 from devherd.scanner.kernel_log import last_words_of_boot
+
+
+@dataclass(frozen=True, slots=True)
+class ClassReport:
+    """What device classes find on a host, and nothing else does."""
+
+    devices: list[Device]
+    edits: list[Edits]
+    """What a container gets for each of them."""
+    problems: list[Problem]
+
+
+def scan_classes(config: ResolvedConfig, classes: Sequence[Mapping[str, Any]]) -> ClassReport:
+    """Scan the host once for these classes alone, in the form of `DeviceClass.native`; changes nothing."""
+    settings = json.loads(config.native)
+    for section, options in settings["vendors"].items():
+        if isinstance(options, dict):
+            options["enabled"] = False
+        else:
+            settings["vendors"][section] = []
+    settings["vendors"][CLASSES] = list(classes)
+    native = native_scanner(replace(config, native=json.dumps(settings)))
+    scan = native.scan()
+    platform = scan.platforms.get(CLASSES)
+    found = [(one, native.edits(one, platform, "device-plugin", one.resource_name or "")) for one in scan.devices]
+    given = [(one, edits) for one, edits in found if edits is not None]
+    return ClassReport([one for one, _ in given], [edits for _, edits in given], scan.problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,109 @@
+"""Validate a file with a device class, and print what it finds on this host. Nothing is changed.
+
+The file has the keys of one class, as those that devherd ships, or several classes by name, in TOML or YAML; `-` is
+standard input. Each device is shown with its facts and the file of each, and with what a container gets.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from devherd.cli.options import load_config
+from devherd.cli.scan import check_host_root
+from devherd.errors import ExitCode
+from devherd.text import amount, first_lines
+
+if TYPE_CHECKING:
+    from devherd._native import Device, Edits
+    from devherd.config.device_class import DeviceClass
+
+_STDIN = "standard input"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("file", metavar="FILE", help="the file to check, `-` for standard input")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the errors of the file, or the devices. Raises UsageError."""
+    from devherd.config import yaml_file
+    from devherd.config.class_file import classes_in
+    from devherd.config.errors import ConfigError
+    from devherd.config.loader import resolve
+    from devherd.scanner.once import scan_classes
+
+    path = Path(arguments.file)
+    source = _STDIN if str(path) == "-" else str(path)
+    read = sys.stdin.read if source == _STDIN else lambda: yaml_file.read_text(path, yaml_file.OR_STDIN)
+    try:
+        classes = classes_in(source, yaml_file.decoded(source, read, "class"))
+    except ConfigError as error:
+        for line in first_lines([str(each) for each in error.errors], "errors"):
+            print(f"devherd: {line}", file=sys.stderr)
+        return ExitCode.USAGE
+    config = load_config(arguments)
+    check_host_root(config)
+    report = scan_classes(resolve(config), [one.native(name) for name, one in classes.items()])
+    devices = [_shown(*found) for found in zip(report.devices, report.edits, strict=True)]
+    problems = [{"path": one.path, "device": one.device, "problem": one.error} for one in report.problems]
+    if arguments.output == "json":
+        print(json.dumps({"classes": [*classes], "devices": devices, "problems": problems}, indent=2))
+    else:
+        from devherd.cli.tables import plain
+
+        print("".join(f"{plain(line)}\n" for line in _lines(classes, devices, problems)), end="")
+    return ExitCode.PROBLEM_FOUND if problems else ExitCode.DONE
+
+
+def _shown(device: "Device", edits: "Edits") -> dict[str, Any]:
+    return {
+        "class": device.attribute("class"),
+        "resource": device.resource_name,
+        "ids": device.shares or [device.id],
+        "numa_nodes": device.numa_nodes,
+        "facts": {
+            name: {"value": fact.text, "kind": fact.kind, "file": fact.source} for name, fact in device.facts.items()
+        },
+        "nodes": [{"path": node.host_path, "permissions": node.permissions} for node in edits.nodes],
+        "environment": dict(edits.envs),
+        "findings": [{"reason": one.reason, "file": one.file, "value": one.value} for one in device.findings],
+    }
+
+
+_MOST_IDS = 3
+
+
+def _lines(
+    classes: "dict[str, DeviceClass]", devices: list[dict[str, Any]], problems: list[dict[str, Any]]
+) -> Iterator[str]:
+    for name, one in classes.items():
+        own = [device for device in devices if device["class"] == name]
+        yield f"class {name}: {amount(len(own), 'device')}"
+        if not own and not problems:
+            where = f"/sys/class/{one.find.of_class}" if one.find.of_class else f"/sys/bus/{one.find.bus}/devices"
+            yield f"  no entry of {where} fits `find`"
+        for device in own:
+            yield from _about(device)
+    for problem in problems:
+        yield f"problem: {problem['path']}: {problem['problem']}"
+
+
+def _about(device: dict[str, Any]) -> Iterator[str]:
+    ids = device["ids"]
+    more = f" … {ids[-1]} ({len(ids)} shares)" if len(ids) > _MOST_IDS else ""
+    yield f"  {device['resource']}: {' '.join(ids[: 1 if more else _MOST_IDS])}{more}"
+    for name, fact in sorted(device["facts"].items()):
+        yield f"    {name} = {fact['value']} ({fact['kind']}) from {fact['file']}"
+    for node in device["nodes"]:
+        yield f"    node {node['path']} {node['permissions']}"
+    for variable, value in sorted(device["environment"].items()):
+        yield f"    {variable}={value}"
+    if device["numa_nodes"]:
+        yield f"    NUMA node {', '.join(map(str, device['numa_nodes']))}"
+    for finding in device["findings"]:
+        yield f"    {finding['reason']}: {finding['file']} {finding['value']}".rstrip()
