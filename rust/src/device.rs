@@ -288,8 +288,8 @@ impl Platform {
 pub struct Reading {
     /// Name of the health source.
     pub source: &'static str,
-    /// Reason of the finding if the reading exceeds its limit.
-    pub reason: &'static str,
+    /// Reason of the finding if the reading exceeds its limit; owned if the configuration names it.
+    pub reason: Cow<'static, str>,
     /// The attribute, without the host root.
     pub attribute: PathBuf,
     /// The limit.
@@ -297,7 +297,7 @@ pub struct Reading {
 }
 
 /// The limit of a reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// A bit mask or flag that must be zero.
     Zero,
@@ -310,6 +310,12 @@ pub enum Limit {
     },
     /// A word, which the health source itself judges.
     Word,
+    /// Any text but this one.
+    Other(String),
+    /// The file must be there.
+    Present,
+    /// A maximum, without a margin.
+    AtMost(i64),
 }
 
 /// The value of `vendor` in statements about hardware that no vendor serves.

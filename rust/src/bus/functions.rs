@@ -50,6 +50,7 @@ struct Read {
     driver: OnceLock<Result<String, AttributeError>>,
     class: OnceLock<Option<u64>>,
     maker: OnceLock<Option<u64>>,
+    model: OnceLock<Option<u64>>,
 }
 
 impl Functions {
@@ -110,6 +111,12 @@ impl Functions {
     #[must_use]
     pub fn maker(&self, address: &str) -> Option<u64> {
         self.number(address, "vendor", |function| &function.maker)
+    }
+
+    /// The number in `device`: `0x2330`.
+    #[must_use]
+    pub fn model(&self, address: &str) -> Option<u64> {
+        self.number(address, "device", |function| &function.model)
     }
 
     /// The machine's slot that contains a function, and the file that names the slot. This is the function's own slot,

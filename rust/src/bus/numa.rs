@@ -33,6 +33,14 @@ impl NumaNodes {
         self.above(&host.sys("devices"), &normal(&directory.join(target)))
     }
 
+    /// [`NumaNodes::of`] for the device itself, below /sys/devices.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn at(&mut self, host: &Host, device: &Path) -> Result<Option<NumaNode>, AttributeError> {
+        self.above(&host.sys("devices"), device)
+    }
+
     fn above(&mut self, devices: &Path, place: &Path) -> Result<Option<NumaNode>, AttributeError> {
         if let Some(known) = self.0.get(place) {
             return Ok(known.clone());

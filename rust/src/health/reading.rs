@@ -1,11 +1,14 @@
 //! Readings: numbers that a vendor has found on a card and that must be zero or below a limit. Sources use this module
 //! to look at them.
 
+use std::borrow::Cow;
+
 use super::kept_file::KeptFile;
 use super::power::Power;
 use super::source::{About, Examination, LookContext, Observation, Subject, failed_read, is_failure};
 use crate::bus::pci;
 use crate::device::{Device, Limit, Reading};
+use crate::finding::Finding;
 use crate::host::Host;
 use crate::host::attribute::{Cause, decimal, hexadecimal, trimmed};
 
@@ -34,8 +37,8 @@ fn subject(about: &'static About, policy: ReadPolicy, host: &Host, reading: &Rea
     let examined = Examined {
         about,
         blames_words: policy.blames_words,
-        reason: reading.reason,
-        limit: reading.limit,
+        reason: reading.reason.clone(),
+        limit: reading.limit.clone(),
         power: function.map(Power::of),
         file: KeptFile::new(&path),
         was_too_much: None,
@@ -48,7 +51,7 @@ fn subject(about: &'static About, policy: ReadPolicy, host: &Host, reading: &Rea
 struct Examined {
     about: &'static About,
     blames_words: bool,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     limit: Limit,
     power: Option<Power>,
     file: KeptFile,
@@ -64,16 +67,18 @@ impl Examination for Examined {
             return if cools { Observation::Fine } else { Observation::NotLooked(asleep) };
         }
         let seen = |value: &str, detail: String| {
-            Observation::Seen(self.about.finding(self.reason).at(context.file).reading(value).because(&detail))
+            Observation::Seen(
+                Finding::new(self.about.name, self.reason.clone()).at(context.file).reading(value).because(&detail),
+            )
         };
         let name = context.file.rsplit('/').next().unwrap_or_default();
         match self.file.read(context.stays_open) {
-            Ok(text) => match (number(&text), self.limit) {
+            Ok(text) => match (number(&text), &self.limit) {
                 (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
                 (Some(number), Limit::Below { .. }) if number > LARGEST => {
                     Observation::NotLooked(format!("{name} is {number}, which no sensor measures"))
                 }
-                (Some(number), Limit::Below { limit, well_below }) => {
+                (Some(number), &Limit::Below { limit, well_below }) => {
                     self.was_too_much = is_too_much(number, (limit, well_below), self.was_too_much);
                     match self.was_too_much {
                         Some(true) => seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}")),
@@ -81,9 +86,14 @@ impl Examination for Examined {
                         None => Observation::NotLooked(format!("{name} is {number}, close below its limit")),
                     }
                 }
+                (_, Limit::Other(word)) if trimmed(&text) == word => seen(trimmed(&text), format!("{name} is {word}")),
+                (Some(number), Limit::AtMost(most)) if number > i128::from(*most) => {
+                    seen(trimmed(&text), format!("{name} is {number}, at most {most} is right"))
+                }
                 (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
                 _ => Observation::Fine,
             },
+            Err(cause) if self.limit == Limit::Present && cause.is_absent() => seen("", format!("{name} is absent")),
             Err(Cause::TooLarge) if self.blames_words => seen("", format!("{name} is {}", Cause::TooLarge)),
             Err(cause) if is_failure(&cause) => seen("", format!("{name} cannot be read: {cause}")),
             Err(cause) => failed_read(&cause),

@@ -54,7 +54,11 @@ pub enum Cause {
 /// # Errors
 /// The kernel's error.
 pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cause> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    opened(directory, name, OFlags::empty())
+}
+
+fn opened(directory: impl AsFd, name: impl AsRef<Path>, more: OFlags) -> Result<OwnedFd, Cause> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY | more;
     rustix::io::retry_on_intr(|| rustix::fs::openat(&directory, name.as_ref(), flags, Mode::empty()))
         .map_err(|errno| Cause::System(noted(errno)))
 }
@@ -121,6 +125,19 @@ impl Attribute {
         let path = path.into();
         read_log::note_file(&path);
         match open(CWD, &path).and_then(read_open) {
+            Ok(content) => Ok(Self { path, content }),
+            Err(cause) => Err(AttributeError { path, cause }),
+        }
+    }
+
+    /// [`Attribute::read`] of a file that is no link itself.
+    ///
+    /// # Errors
+    /// See there; `ELOOP` if it is a link.
+    pub fn read_unlinked(path: impl Into<PathBuf>) -> Result<Self, AttributeError> {
+        let path = path.into();
+        read_log::note_file(&path);
+        match opened(CWD, &path, OFlags::NOFOLLOW).and_then(read_open) {
             Ok(content) => Ok(Self { path, content }),
             Err(cause) => Err(AttributeError { path, cause }),
         }

@@ -53,6 +53,10 @@ pub(super) fn on_pci_bus(host: &Host, maker: u64, own: &[&str], is_gpu: fn(u64) 
 /// An attribute that exists only on devices for virtual machines.
 pub(super) const IOMMU_GROUP: &str = "iommu_group";
 
+/// Why a function cannot be given to a virtual machine, with the cure.
+pub(super) const NO_IOMMU_GROUP: &str =
+    "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
+
 /// The attribute with the UUID of a mediated device.
 pub(super) const MDEV_UUID: &str = "mdev_uuid";
 

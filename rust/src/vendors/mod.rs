@@ -2,6 +2,7 @@
 
 pub mod amd;
 mod card_cache;
+pub mod classes;
 pub mod generic;
 mod gpus;
 pub mod intel_fpga;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::Vendor;
 use super::amd::{self, Amd, AmdOptions};
+use super::classes::{self, Classes, DeviceClass};
 use super::generic::{self, Generic, GenericDevice};
 use super::intel_fpga::{self, IntelFpga, IntelFpgaOptions};
 use super::intel_gpu::{self, IntelGpu, IntelGpuOptions};
@@ -301,6 +302,14 @@ vendors! {
         model: &["usb_id"],
         ..BLANK
     };
+    classes: Vec<DeviceClass> => |classes, _| Some(Classes::new(classes.clone())), Row {
+        name: classes::VENDOR,
+        title: "Devices by class",
+        found_in: "`classes` of the configuration",
+        facts: &["class", "name", "iommu_group", "usb_interface", "usb_port"],
+        model: &["class"],
+        ..BLANK
+    };
     simulated: Vec<SimulatedDevice> => |devices, _| Some(Simulated::new(devices.clone())), Row {
         name: simulated::VENDOR,
         title: "Simulated devices",
@@ -333,7 +342,7 @@ mod tests {
         assert_eq!(names, ROWS.iter().map(|row| row.name).collect::<Vec<_>>());
         for row in ROWS {
             let section = row.name.replace('-', "_");
-            if [generic::VENDOR, simulated::VENDOR].contains(&row.name) {
+            if [generic::VENDOR, classes::VENDOR, simulated::VENDOR].contains(&row.name) {
                 continue;
             }
             let switched_off = made(&json!({&section: {"enabled": false}}));

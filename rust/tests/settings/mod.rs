@@ -40,3 +40,32 @@ pub fn member(path: &str, change: &Value) -> Value {
     merge(&mut whole, change);
     whole
 }
+
+/// A class of /sys/class/widget with these changes; its facts, nodes and conditions need only what they say.
+#[must_use]
+pub fn class(change: &Value) -> Value {
+    let mut whole = json!({
+        "name": "widget", "find": {"class": "widget", "driver": [], "vendor": [], "device": [], "attr": {}}, "facts": [],
+        "nodes": [], "permissions": "rw", "health": [], "resource": "example.com/widget", "id": "{name}", "shares": 1,
+        "env": {}, "vm": false,
+    });
+    merge(&mut whole, change);
+    let blank = [
+        ("facts", json!({"map": {}, "type": "text", "optional": false})),
+        ("nodes", json!({"optional": false, "common": false})),
+        ("health", json!({"absent": false})),
+    ];
+    for (key, blank) in blank {
+        for one in whole[key].as_array_mut().unwrap() {
+            let mut full = blank.clone();
+            merge(&mut full, one);
+            *one = full;
+        }
+    }
+    if let Some(above) = whole["find"].get_mut("above") {
+        let mut full = json!({"attr": {}});
+        merge(&mut full, above);
+        *above = full;
+    }
+    whole
+}

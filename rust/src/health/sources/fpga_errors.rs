@@ -82,12 +82,12 @@ impl Examination for WithInjection {
 
 /// An error register of a port: `errors/errors`.
 pub fn of_port(attribute: impl Into<PathBuf>) -> Reading {
-    Reading { source: ABOUT.name, reason: PORT_ERROR, attribute: attribute.into(), limit: Limit::Zero }
+    Reading { source: ABOUT.name, reason: PORT_ERROR.into(), attribute: attribute.into(), limit: Limit::Zero }
 }
 
 /// An error register of a management engine: `errors/fme_errors`, …
 pub fn of_engine(attribute: impl Into<PathBuf>) -> Reading {
-    Reading { source: ABOUT.name, reason: FME_ERROR, attribute: attribute.into(), limit: Limit::Zero }
+    Reading { source: ABOUT.name, reason: FME_ERROR.into(), attribute: attribute.into(), limit: Limit::Zero }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Source for FpgaManager {
 
 /// The reading of a manager, `fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state`.
 pub fn of_manager(attribute: impl Into<PathBuf>) -> Reading {
-    Reading { source: ABOUT.name, reason: UNPROGRAMMED, attribute: attribute.into(), limit: Limit::Word }
+    Reading { source: ABOUT.name, reason: UNPROGRAMMED.into(), attribute: attribute.into(), limit: Limit::Word }
 }
 
 #[derive(Debug)]

@@ -49,7 +49,7 @@ impl Source for FpgaPower {
 /// `power_state` of a port.
 pub fn of_port(attribute: impl Into<PathBuf>) -> Reading {
     let limit = Limit::Below { limit: AP1, well_below: AP1 };
-    Reading { source: ABOUT.name, reason: POWER_THROTTLED, attribute: attribute.into(), limit }
+    Reading { source: ABOUT.name, reason: POWER_THROTTLED.into(), attribute: attribute.into(), limit }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The registry of sources: one file and one line each.
 
 mod amd_ras;
+pub mod class_health;
 pub mod device_dump;
 mod fabric_manager;
 pub mod fpga_errors;
@@ -61,6 +62,7 @@ pub static ALL: &[&dyn Source] = &[
     &amd_ras::BadPages,
     &xe_health::XeHealth::CRITICAL,
     &xe_health::XeHealth::WARNING,
+    &class_health::ClassHealth,
 ];
 
 #[cfg(test)]
@@ -102,6 +104,7 @@ mod tests {
         let reported: BTreeSet<_> =
             ALL.iter().flat_map(|source| source.about().meanings).map(|meaning| meaning.reason).collect();
         let expected = [
+            "class",
             "device-dump",
             "driver-unbound",
             "ecc",
@@ -145,7 +148,7 @@ mod tests {
             temperature::alarm("x"),
         ];
         for reading in readings {
-            assert!(registered(reading.source, reading.reason), "{reading:?}");
+            assert!(registered(reading.source, &reading.reason), "{reading:?}");
         }
         let words = [
             scan::NODE_MISSING,

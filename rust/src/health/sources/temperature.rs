@@ -73,7 +73,7 @@ pub fn below(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>)
     let well_below =
         hysteresis.filter(|value| (1..limit).contains(value)).unwrap_or_else(|| limit.saturating_sub(MARGIN));
     let limit = Limit::Below { limit, well_below };
-    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit }
+    Reading { source: ABOUT.name, reason: TEMPERATURE.into(), attribute: attribute.into(), limit }
 }
 
 /// As [`below`], for a GPU.
@@ -83,7 +83,7 @@ pub fn of_gpu(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>
 
 /// A reading of an alarm, `temp1_crit_alarm`.
 pub fn alarm(attribute: impl Into<PathBuf>) -> Reading {
-    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit: Limit::Zero }
+    Reading { source: ABOUT.name, reason: TEMPERATURE.into(), attribute: attribute.into(), limit: Limit::Zero }
 }
 
 #[cfg(test)]

@@ -10,9 +10,7 @@ use crate::device::{Device, Found, HostPath, Problem};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 use crate::host::directory::{self, Directory};
-use crate::vendors::gpus::IOMMU_GROUP;
-
-const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
+use crate::vendors::gpus::{IOMMU_GROUP, NO_IOMMU_GROUP};
 
 /// A physical function, and the functions of it that virtual machines get: the function itself, or its virtual
 /// functions.
@@ -74,7 +72,7 @@ pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
             Ok(target) => given.push(Given { card: card.key.clone(), group: file_name(&target), is_gpu, function }),
             Err(_) if !is_gpu => {}
             Err(error) => {
-                let cause = if error.is_absent() { CURE.to_owned() } else { error.cause.to_string() };
+                let cause = if error.is_absent() { NO_IOMMU_GROUP.to_owned() } else { error.cause.to_string() };
                 problems.push(Problem::new(VENDOR, host.own_path(&error.path), cause).of(function.address()));
             }
         }

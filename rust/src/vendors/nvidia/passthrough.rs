@@ -13,12 +13,11 @@ use crate::device::{Device, Found, HostPath, Problem};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::host::directory::{self, Directory};
-use crate::vendors::gpus::{self, IOMMU_GROUP};
+use crate::vendors::gpus::{self, IOMMU_GROUP, NO_IOMMU_GROUP};
 use crate::vendors::per_card::per_card;
 
 /// The drivers whose functions are given to virtual machines; the second is for Grace systems.
 const DRIVERS: [&str; 2] = ["vfio-pci", "nvgrace_gpu_vfio_pci"];
-const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
 /// A function that can be given to a virtual machine.
 #[derive(Debug)]
@@ -64,7 +63,9 @@ impl Given {
     fn read(path: PathBuf) -> Result<Self, (PathBuf, String)> {
         match directory::link(&path.join("iommu_group")) {
             Ok(group) => Ok(Self { function: Function::read(&path), group: file_name(&group), node: vfio_node(&path) }),
-            Err(error) => Err((path, if error.is_absent() { CURE.to_owned() } else { error.cause.to_string() })),
+            Err(error) => {
+                Err((path, if error.is_absent() { NO_IOMMU_GROUP.to_owned() } else { error.cause.to_string() }))
+            }
         }
     }
 

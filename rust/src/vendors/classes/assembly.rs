@@ -1,0 +1,138 @@
+//! Entries that were looked at ─► devices: those of one group together, no node and no id twice.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::definition::{CLASS, DeviceClass, NAME};
+use super::inspection::{Made, NotKnown, OwnNode};
+use crate::device::{Device, Found, NotExamined, Problem, Value};
+
+/// The fact with the address of the PCI function.
+const PCI_ADDRESS: &str = "pci_address";
+
+/// A group of a class: its place in the list, and the value of its fact.
+type Group = (usize, String);
+
+/// Adds the devices that these entries are. Where two would have one node or one id, the first in the order of the classes
+/// has it. A group of which an entry is `lacking` stays as it was: half a device is none.
+pub(super) fn add(
+    vendor: &'static str,
+    classes: &[DeviceClass],
+    mut made: Vec<Made>,
+    lacking: &[NotKnown],
+    found: &mut Found,
+) {
+    made.sort_by_key(|one| one.class);
+    let lacking: HashSet<Group> = lacking.iter().filter_map(|one| one.group.clone()).collect();
+    let mut groups: HashMap<Group, usize> = HashMap::new();
+    let mut whole: Vec<Whole> = Vec::with_capacity(made.len());
+    for mut one in made {
+        found.problems.append(&mut one.problems);
+        for &other in &one.also {
+            let what =
+                format!("also fits class `{}`; class `{}` is before it", classes[other].name, classes[one.class].name);
+            found.notices.push(Problem::new(vendor, &one.path, what).of(&one.device.id));
+        }
+        let group = one.group.map(|group| (one.class, group));
+        if group.as_ref().is_some_and(|group| lacking.contains(group)) {
+            found.unseen.push(NotExamined { vendor, card: Some(one.device.card), finding: None });
+            continue;
+        }
+        let place = group.map(|group| *groups.entry(group).or_insert(whole.len()));
+        match place.and_then(|place| whole.get_mut(place)) {
+            Some(first) => first.take(one.device, one.nodes),
+            None => whole.push(Whole { device: one.device, nodes: one.nodes, path: one.path }),
+        }
+    }
+    let mut taken = Taken::default();
+    for one in whole {
+        match taken.refusal(&one) {
+            None => taken.take(one),
+            Some((path, why)) => {
+                let error = format!("left out of class `{}`: {why}", class_of(&one.device));
+                found.notices.push(Problem::new(vendor, path, error).of(&one.device.id));
+            }
+        }
+    }
+    found.devices.extend(taken.devices.into_iter().map(Arc::new));
+}
+
+/// A device with all its entries.
+struct Whole {
+    device: Device,
+    nodes: Vec<OwnNode>,
+    /// Its first entry, without the host root.
+    path: PathBuf,
+}
+
+impl Whole {
+    /// Adds another entry of the group. Facts are those of the first entry, but for the two that name it.
+    fn take(&mut self, other: Device, nodes: Vec<OwnNode>) {
+        let own = &mut self.device;
+        for name in [NAME, PCI_ADDRESS] {
+            let more = other.text(name);
+            if let Some((fact, more)) = own.attributes.get_mut(name).zip(more) {
+                fact.value = Value::Text(format!("{},{more}", fact.value));
+            }
+        }
+        for path in other.paths {
+            if !own.paths.iter().any(|known| known.path == path.path) {
+                own.paths.push(path);
+            }
+        }
+        own.numa_nodes.extend(other.numa_nodes);
+        own.numa_nodes.sort_unstable();
+        own.numa_nodes.dedup();
+        other.functions.into_iter().for_each(|function| own.belongs_to(function));
+        own.readings.extend(other.readings);
+        self.nodes.extend(nodes);
+    }
+}
+
+/// The devices, with their nodes and ids.
+#[derive(Default)]
+struct Taken {
+    devices: Vec<Device>,
+    /// Places of devices, by node; whether it is common to several devices.
+    nodes: HashMap<PathBuf, (usize, bool)>,
+    /// Places of devices, by resource and id.
+    ids: HashMap<(String, String), usize>,
+}
+
+impl Taken {
+    /// Why a device cannot be beside the others, and the path concerned.
+    fn refusal(&self, one: &Whole) -> Option<(PathBuf, String)> {
+        for node in &one.nodes {
+            if let Some((place, _)) = self.nodes.get(&node.end).filter(|(_, is_common)| !(*is_common && node.is_common))
+            {
+                let owner = &self.devices[*place];
+                let why = format!("{} of class `{}` has the same node", owner.id, class_of(owner));
+                return Some((node.end.clone(), why));
+            }
+        }
+        let owner = ids(&one.device).find_map(|id| self.ids.get(&id)).map(|place| &self.devices[*place]);
+        owner.map(|owner| {
+            let name = owner.text(NAME).unwrap_or_default();
+            (one.path.clone(), format!("{name} of class `{}` has the same id, {}", class_of(owner), one.device.id))
+        })
+    }
+
+    fn take(&mut self, one: Whole) {
+        let place = self.devices.len();
+        for node in one.nodes {
+            self.nodes.insert(node.end, (place, node.is_common));
+        }
+        self.ids.extend(ids(&one.device).map(|id| (id, place)));
+        self.devices.push(one.device);
+    }
+}
+
+fn ids(device: &Device) -> impl Iterator<Item = (String, String)> {
+    let resource = device.resource_name.clone().unwrap_or_default();
+    device.ids().iter().map(move |id| (resource.clone(), id.clone()))
+}
+
+fn class_of(device: &Device) -> String {
+    device.text(CLASS).unwrap_or_default()
+}

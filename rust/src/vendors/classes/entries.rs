@@ -1,0 +1,166 @@
+//! Finds the entries of sysfs that may be devices of a class: by their names, and by the PCI function that they belong to.
+//! Looks at names and links only, so no device can make it hang.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use super::definition::{DeviceClass, Find, Within};
+use super::template::Parts;
+use crate::bus::functions::Functions;
+use crate::bus::pci;
+use crate::bus::usb::Port;
+use crate::device::{Found, NotExamined, Problem};
+use crate::host::Host;
+use crate::host::attribute::AttributeError;
+use crate::host::directory::Directory;
+use crate::host::resolve::in_root;
+
+/// An entry, and the classes whose names it fits.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its name in sysfs: `tenstorrent!0`.
+    pub(super) name: String,
+    /// Its directory, all links followed.
+    pub(super) path: PathBuf,
+    /// The PCI function that it belongs to.
+    pub(super) function: Option<PathBuf>,
+    /// The classes, by their places in the list, with the parts of the name.
+    pub(super) classes: Vec<(usize, Parts)>,
+}
+
+impl Entry {
+    /// The unit that hangs as one: the PCI function, or the entry.
+    pub(super) fn card(&self) -> &str {
+        self.function.as_deref().and_then(pci::address_of).unwrap_or(&self.name)
+    }
+}
+
+/// A directory of entries: `None` if there is no such directory.
+type Listed = Option<(Directory, Vec<String>)>;
+
+/// The search of one scan.
+struct Search<'s> {
+    host: &'s Host,
+    vendor: &'static str,
+    listed: BTreeMap<String, Listed>,
+    entries: Vec<Entry>,
+    /// Places in `entries`, by path.
+    places: HashMap<PathBuf, usize>,
+    found: &'s mut Found,
+}
+
+/// The entries that may be devices of these classes, in the order of the classes, each once.
+pub(super) fn entries(host: &Host, vendor: &'static str, classes: &[DeviceClass], found: &mut Found) -> Vec<Entry> {
+    let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
+    let mut search = Search { host, vendor, listed, entries, places, found };
+    for (place, class) in classes.iter().enumerate() {
+        for directory in directories(&class.find) {
+            search.add(place, &class.find, &directory);
+        }
+    }
+    search.entries
+}
+
+/// Where the entries of a class are, below /sys. A PCI driver has a directory of its own functions, which are fewer than
+/// all.
+fn directories(find: &Find) -> Vec<String> {
+    match &find.within {
+        Within::Bus(bus) if bus == "pci" && !find.drivers.is_empty() => {
+            find.drivers.iter().map(|driver| format!("bus/pci/drivers/{driver}")).collect()
+        }
+        Within::Bus(bus) => vec![format!("bus/{bus}/devices")],
+        Within::Class(class) => vec![format!("class/{class}")],
+    }
+}
+
+impl Search<'_> {
+    fn add(&mut self, place: usize, find: &Find, directory: &str) {
+        if !self.listed.contains_key(directory) {
+            let listed = self.list(directory);
+            self.listed.insert(directory.to_owned(), listed);
+        }
+        let Some(Some((open, names))) = self.listed.get(directory) else { return };
+        let is_pci = find.within == Within::Bus("pci".to_owned());
+        let mut fitting = Vec::new();
+        for name in names.iter().filter(|name| !is_pci || pci::is_address(name)) {
+            let parts = find.name.as_ref().map_or(Some(Parts::new()), |pattern| pattern.parts(name, &Parts::new()));
+            let Some(parts) = parts else { continue };
+            // Of a thousand functions most are refused here, before their links are read.
+            if is_pci && !self.fits(find, Some(name)) {
+                continue;
+            }
+            fitting.push((name.clone(), self.behind(open, name), parts));
+        }
+        for (name, path, parts) in fitting {
+            match path {
+                Ok(path) => self.take(place, find, name, path, parts),
+                Err(error) if error.is_absent() => {}
+                Err(error) => {
+                    self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
+                    self.found.unseen.push(NotExamined { vendor: self.vendor, card: Some(name), finding: None });
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, place: usize, find: &Find, name: String, path: PathBuf, parts: Parts) {
+        let function = function_of(&path).map(Path::to_path_buf);
+        if find.is_of_function() && !self.fits(find, function.as_deref().and_then(pci::address_of)) {
+            return;
+        }
+        if let Some(&known) = self.places.get(&path) {
+            self.entries[known].classes.push((place, parts));
+            return;
+        }
+        self.places.insert(path.clone(), self.entries.len());
+        self.entries.push(Entry { name, path, function, classes: vec![(place, parts)] });
+    }
+
+    fn list(&mut self, directory: &str) -> Listed {
+        let path = self.host.sys(directory);
+        let opened = Directory::open(&path).and_then(|open| {
+            // Somewhere on the way may be a link that leads out of the host root.
+            let place = in_root(self.host, &self.host.own_path(&path));
+            if place.as_ref().is_ok_and(|place| *place == path) {
+                Ok(open)
+            } else {
+                Directory::open(place.unwrap_or(path.clone()))
+            }
+        });
+        match opened.and_then(|open| Ok((open.names()?, open))) {
+            Ok((names, open)) => Some((open, names)),
+            Err(error) if error.is_absent() => None,
+            Err(error) => {
+                self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
+                self.found.unseen.push(NotExamined { vendor: self.vendor, card: None, finding: None });
+                None
+            }
+        }
+    }
+
+    /// The directory of an entry, all links followed.
+    fn behind(&self, open: &Directory, name: &str) -> Result<PathBuf, AttributeError> {
+        let path = match open.link(name) {
+            Ok(target) => self.host.own_path(self.host.behind_link(open.path(), &target)),
+            Err(error) if error.is_absent() => return Err(error),
+            Err(_) => self.host.own_path(open.path().join(name)),
+        };
+        super::files::in_sys(self.host, &path)
+    }
+
+    /// Whether the PCI function with this address, if there is one, is what a class asks for.
+    fn fits(&self, find: &Find, address: Option<&str>) -> bool {
+        let Some(address) = address else { return false };
+        let Some(functions) = Functions::of(self.host) else { return false };
+        let is_among = |ids: &[u64], id: Option<u64>| ids.is_empty() || id.is_some_and(|id| ids.contains(&id));
+        (find.drivers.is_empty() || functions.driver(address).is_ok_and(|driver| find.drivers.contains(&driver)))
+            && (find.makers.is_empty() || is_among(&find.makers, functions.maker(address)))
+            && (find.models.is_empty() || is_among(&find.models, functions.model(address)))
+    }
+}
+
+/// The PCI function that an entry belongs to: none for a USB device, which is plugged into one of many ports of a
+/// function.
+fn function_of(path: &Path) -> Option<&Path> {
+    pci::function_of(path).filter(|_| Port::of(path).is_none())
+}

@@ -1,0 +1,93 @@
+//! Files of an entry, each read once; none of them outside of /sys and /proc/driver, whatever links lead there.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::host::Host;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::{self, Directory};
+use crate::host::resolve::in_root;
+
+/// The files that were read for one entry.
+pub(super) struct Files<'h> {
+    host: &'h Host,
+    read: HashMap<PathBuf, Result<Attribute, AttributeError>>,
+}
+
+/// The path of this process for one of the host's, all links followed.
+///
+/// # Errors
+/// If it is not below /sys, or loops.
+pub(super) fn in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError> {
+    resolved(host, path, &[host.sys("")])
+}
+
+fn resolved(host: &Host, path: &Path, roots: &[PathBuf]) -> Result<PathBuf, AttributeError> {
+    let failed = |cause| AttributeError { path: host.absolute(path), cause };
+    let place = in_root(host, path).map_err(|errno| failed(Cause::System(errno)))?;
+    if roots.iter().any(|root| place.starts_with(root)) {
+        return Ok(place);
+    }
+    let found = host.own_path(&place).display().to_string();
+    Err(failed(Cause::Unexpected { expected: "a path below /sys", found }))
+}
+
+impl<'h> Files<'h> {
+    pub(super) fn new(host: &'h Host) -> Self {
+        Self { host, read: HashMap::new() }
+    }
+
+    /// Whether a directory is below /sys/devices, where each is a device or a folder of some.
+    pub(super) fn is_device(&self, directory: &Path) -> bool {
+        let devices = self.host.sys("devices");
+        directory.starts_with(&devices) && directory != devices
+    }
+
+    /// Reads `name`, below a directory without links, or from the host's root.
+    pub(super) fn read(&mut self, directory: &Path, name: &str) -> Result<Attribute, AttributeError> {
+        let path = self.path(directory, name);
+        if let Some(read) = self.read.get(&path) {
+            return read.clone();
+        }
+        let read = match (!name.contains('/')).then(|| Attribute::read_unlinked(&path)) {
+            Some(read) if !read.as_ref().is_err_and(|error| error.cause == Cause::System(Errno::LOOP)) => read,
+            _ => self.place(directory, name).and_then(Attribute::read_unlinked),
+        };
+        self.read.insert(path, read.clone());
+        read
+    }
+
+    /// The path of a file, all links followed.
+    pub(super) fn place(&self, directory: &Path, name: &str) -> Result<PathBuf, AttributeError> {
+        let roots = [self.host.sys(""), self.host.proc("driver")];
+        resolved(self.host, &self.host.own_path(self.path(directory, name)), &roots)
+    }
+
+    /// The last name of a link's target, and the link.
+    pub(super) fn end_of_link(&self, directory: &Path, name: &str) -> Result<(String, PathBuf), AttributeError> {
+        let path = self.path(directory, name);
+        let (above, last) = (path.parent().unwrap_or(directory), path.file_name().unwrap_or_default());
+        let above = if name.contains('/') {
+            resolved(self.host, &self.host.own_path(above), &[self.host.sys(""), self.host.proc("driver")])?
+        } else {
+            above.to_path_buf()
+        };
+        let link = above.join(last);
+        let target = directory::link(&link)?;
+        let end = target.file_name().map(|end| end.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok((end, link))
+    }
+
+    /// The names in a directory below another; itself if the name is empty.
+    pub(super) fn names(&self, directory: &Path, name: &str) -> Result<(Vec<String>, PathBuf), AttributeError> {
+        let place = if name.is_empty() { directory.to_path_buf() } else { self.place(directory, name)? };
+        let names = Directory::open(&place).and_then(|open| open.names())?;
+        Ok((names, place))
+    }
+
+    fn path(&self, directory: &Path, name: &str) -> PathBuf {
+        if name.starts_with('/') { self.host.absolute(name) } else { directory.join(name) }
+    }
+}

@@ -1,0 +1,598 @@
+//! Looks at one entry: which class it is of, its facts, its nodes. Runs behind the fence; every file is read once.
+//!
+//! Three answers are never mixed: it is not of a class; something that the device cannot be without is not known; a device,
+//! maybe without a fact, which is a problem unless the class calls the fact optional.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::definition::{Above, CLASS, DeviceClass, FactRule, Fault, Known, NAME, NODE, NUMBER, SHARE, kind_declared};
+use super::entries::Entry;
+use super::files::Files;
+use super::template::{Parts, Template, fits, plain};
+use crate::bus::numa::NumaNodes;
+use crate::bus::pci;
+use crate::bus::usb::Port;
+use crate::device::{Device, HostPath, Limit, Problem, Value};
+use crate::fact_kinds::FactKind;
+use crate::health::sources::class_health::of_class;
+use crate::host::Host;
+use crate::host::attribute::{Attribute, AttributeError, decimal, device_number, hexadecimal};
+use crate::host::resolve::{Place, in_root, node_at};
+use crate::vendors::gpus::{self, IOMMU_GROUP};
+
+/// What an entry is.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Of no class here.
+    NotOurs,
+    /// A device of a class, maybe, that cannot be made: it stays as it was.
+    NotKnown(NotKnown),
+    /// A device, or a part of one.
+    Made(Box<Made>),
+}
+
+/// An entry whose device cannot be made.
+#[derive(Debug)]
+pub(super) struct NotKnown {
+    pub(super) problem: Problem,
+    /// The place of its class, and its group, as far as they are known.
+    pub(super) group: Option<(usize, String)>,
+}
+
+/// A node of a device.
+#[derive(Debug)]
+pub(super) struct OwnNode {
+    /// Where it really is, links followed, without the host root.
+    pub(super) end: PathBuf,
+    /// Whether several devices may have it.
+    pub(super) is_common: bool,
+}
+
+/// What a class makes of an entry.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// The place of the class in the list.
+    pub(super) class: usize,
+    /// The entry, without the host root.
+    pub(super) path: PathBuf,
+    /// The places of other classes that it would be of.
+    pub(super) also: Vec<usize>,
+    /// Entries of one class with the same one are one device.
+    pub(super) group: Option<String>,
+    pub(super) device: Device,
+    pub(super) nodes: Vec<OwnNode>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Why a fact or path is not known.
+#[derive(Debug, Clone, PartialEq)]
+struct Unknown {
+    /// The file, without the host root.
+    path: PathBuf,
+    error: String,
+    /// Whether that is as the class expects: an optional fact that the hardware does not have.
+    is_expected: bool,
+}
+
+/// A fact of an entry.
+type Fact = Result<(Value, PathBuf), Unknown>;
+
+/// Looks at an entry.
+pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass], entry: &Entry) -> Answer {
+    let mut files = Files::new(host);
+    let mut chosen = None;
+    let mut also = Vec::new();
+    for (place, parts) in &entry.classes {
+        match is_of(&mut files, &classes[*place], entry, parts) {
+            Ok(None) => {}
+            Ok(Some(_)) if chosen.is_some() => also.push(*place),
+            Ok(Some(found)) => chosen = Some((*place, found)),
+            Err(_) if chosen.is_some() => {}
+            Err(error) => {
+                let problem = Problem::new(vendor, host.own_path(error.path), error.cause);
+                return Answer::NotKnown(NotKnown { problem, group: None });
+            }
+        }
+    }
+    let Some((place, (parts, above))) = chosen else { return Answer::NotOurs };
+    let device = Device { vendor: vendor.into(), card: entry.card().to_owned(), ..Device::default() };
+    let mut inspection = Inspection {
+        host,
+        class: &classes[place],
+        entry,
+        files,
+        above,
+        facts: BTreeMap::new(),
+        node: None,
+        device,
+        group: None,
+        nodes: Vec::new(),
+        unknown: Vec::new(),
+    };
+    let made = inspection.make(parts);
+    let Inspection { device, group, nodes, unknown, .. } = inspection;
+    if let Err(unknown) = made {
+        let problem = Problem::new(vendor, unknown.path, unknown.error);
+        return Answer::NotKnown(NotKnown { problem, group: group.map(|group| (place, group)) });
+    }
+    let problem = |one: Unknown| Problem::new(vendor, one.path, one.error).of(&device.id);
+    let problems = unknown.into_iter().map(problem).collect();
+    Answer::Made(Box::new(Made {
+        class: place,
+        path: host.own_path(&entry.path),
+        also,
+        group,
+        device,
+        nodes,
+        problems,
+    }))
+}
+
+/// The parts of names, and the directory above, of an entry that is of a class.
+type Found = (Parts, Option<PathBuf>);
+
+fn is_of(
+    files: &mut Files<'_>,
+    class: &DeviceClass,
+    entry: &Entry,
+    parts: &Parts,
+) -> Result<Option<Found>, AttributeError> {
+    if !has(files, &entry.path, &class.find.attributes)? {
+        return Ok(None);
+    }
+    let Some(above) = &class.find.above else { return Ok(Some((parts.clone(), None))) };
+    for directory in entry.path.ancestors().skip(1) {
+        // No device is above the host's /sys/devices/…
+        if !files.is_device(directory) {
+            return Ok(None);
+        }
+        if let Some(more) = fits_above(files, above, directory, parts)? {
+            return Ok(Some(([parts.clone(), more].concat(), Some(directory.to_path_buf()))));
+        }
+    }
+    Ok(None)
+}
+
+fn fits_above(
+    files: &mut Files<'_>,
+    above: &Above,
+    directory: &Path,
+    known: &Parts,
+) -> Result<Option<Parts>, AttributeError> {
+    let name = directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let parts = above.name.as_ref().map_or(Some(Parts::new()), |pattern| pattern.parts(name, known));
+    Ok(if has(files, directory, &above.attributes)? { parts } else { None })
+}
+
+/// Whether all these files have these texts; a file that is absent has none.
+fn has(files: &mut Files<'_>, directory: &Path, attributes: &BTreeMap<String, String>) -> Result<bool, AttributeError> {
+    for (name, text) in attributes {
+        match files.read(directory, name) {
+            Ok(attribute) if attribute.text() == text => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_absent() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// The kernel's node of an entry.
+#[derive(Debug, Clone)]
+struct KernelNode {
+    /// Below /dev.
+    path: Result<String, Unknown>,
+    number: Option<(u32, u32)>,
+}
+
+/// The look at an entry of a class.
+struct Inspection<'i> {
+    host: &'i Host,
+    class: &'i DeviceClass,
+    entry: &'i Entry,
+    files: Files<'i>,
+    /// The directory that `find.above` has found.
+    above: Option<PathBuf>,
+    facts: BTreeMap<String, Fact>,
+    node: Option<KernelNode>,
+    device: Device,
+    group: Option<String>,
+    nodes: Vec<OwnNode>,
+    /// What is a problem although there is a device.
+    unknown: Vec<Unknown>,
+}
+
+impl Inspection<'_> {
+    /// Completes the device.
+    fn make(&mut self, parts: Parts) -> Result<(), Unknown> {
+        self.add_facts(parts);
+        self.add_function()?;
+        let class = self.class;
+        self.group = class.group.as_deref().map(|group| self.value(group)).transpose()?.map(Cow::into_owned);
+        self.add_nodes()?;
+        let resource = self.filled(&class.resource)?;
+        if !is_resource_name(&resource) {
+            return Err(self.unknown(format!("`{resource}` is not a resource name: example.com/widget")));
+        }
+        self.device.resource_name = Some(resource);
+        let ids = (0..class.shares).map(|share| self.id(share)).collect::<Result<Vec<_>, _>>()?;
+        self.device = std::mem::take(&mut self.device).shared_as(ids);
+        if self.device.id.is_empty() {
+            return Err(self.unknown("`id` is empty".to_owned()));
+        }
+        self.add_readings();
+        Ok(())
+    }
+
+    fn add_facts(&mut self, parts: Parts) {
+        let place = &self.entry.path;
+        let mut note = |name: &str, value: Value| {
+            self.facts.insert(name.to_owned(), Ok((value, place.clone())));
+        };
+        note(CLASS, self.class.name.as_str().into());
+        note(NAME, plain(&self.entry.name).into());
+        for (name, digits) in parts {
+            let kind = kind_declared(&name).unwrap_or(FactKind::Number);
+            note(&name, kind.parse(&digits).unwrap_or(Value::Text(digits)));
+        }
+        for rule in &self.class.facts {
+            let fact = self.fact(rule);
+            let is_absent = rule.is_optional && fact.as_ref().is_err_and(|unknown| unknown.is_expected);
+            if let (Err(unknown), false) = (&fact, is_absent) {
+                let mut unknown = unknown.clone();
+                unknown.is_expected = false;
+                // One file that cannot be read is one problem.
+                if !self.unknown.iter().any(|known| known.path == unknown.path) {
+                    self.unknown.push(unknown);
+                }
+            }
+            self.facts.insert(rule.name.clone(), fact);
+        }
+        for (name, fact) in &self.facts {
+            if let Ok((value, source)) = fact {
+                self.device.note(name, value.clone(), self.host.own_path(source));
+            }
+        }
+    }
+
+    /// The value of a fact, and the file that has it.
+    fn fact(&mut self, rule: &FactRule) -> Fact {
+        let directory = &self.entry.path;
+        let (mut text, source) = match &rule.way {
+            Known::Is(text) => (text.clone(), directory.clone()),
+            Known::Read(template) => {
+                let name = self.path(template)?;
+                text_of(self.host, self.files.read(directory, &name))?
+            }
+            Known::Above(name) => {
+                let above = self.above.as_deref().unwrap_or(directory);
+                text_of(self.host, self.files.read(above, name))?
+            }
+            Known::Link(template) => {
+                let name = self.path(template)?;
+                self.files.end_of_link(directory, &name).map_err(|error| unread(self.host, &error))?
+            }
+            Known::Entry(below, pattern) => {
+                let (names, place) = self.files.names(directory, below).map_err(|error| unread(self.host, &error))?;
+                match names.into_iter().find(|name| fits(name, pattern)) {
+                    Some(name) => (name, place),
+                    None => return Err(self.lacking(&place, format!("no entry `{pattern}`"))),
+                }
+            }
+        };
+        if let Some(key) = &rule.key {
+            text = value_of(&text, key).ok_or_else(|| self.lacking(&source, format!("no line `{key}`")))?.to_owned();
+        }
+        if !rule.map.is_empty() {
+            text = match rule.map.get(&text).or(rule.otherwise.as_ref()) {
+                Some(mapped) => mapped.clone(),
+                None => return Err(self.lacking(&source, format!("{} is not in `map`", shortened(&text)))),
+            };
+        }
+        if text.is_empty() {
+            return Err(self.lacking(&source, "empty".to_owned()));
+        }
+        let value = if text.contains('\n') { None } else { value_as(rule.kind, &text) };
+        let wrong = || format!("{} where a {} should be", shortened(&text), rule.kind.as_str());
+        Ok((value.ok_or_else(|| Unknown { is_expected: false, ..self.lacking(&source, wrong()) })?, source))
+    }
+
+    /// That a file has not what a fact is made of: the hardware may be without it.
+    fn lacking(&self, file: &Path, error: String) -> Unknown {
+        Unknown { path: self.host.own_path(file), error, is_expected: true }
+    }
+
+    fn unknown(&self, error: String) -> Unknown {
+        Unknown { path: self.host.own_path(&self.entry.path), error, is_expected: false }
+    }
+
+    /// What stands in the place of a template.
+    fn value(&mut self, name: &str) -> Result<Cow<'static, str>, Unknown> {
+        match self.facts.get(name) {
+            Some(Ok((value, _))) => return Ok(value.to_string().into()),
+            Some(Err(unknown)) => return Err(unknown.clone()),
+            None => {}
+        }
+        if let Some(text) = self.device.text(name) {
+            return Ok(text.into());
+        }
+        match name {
+            NODE => self.kernel_node().path.map(Into::into),
+            NUMBER => match self.kernel_node().number {
+                Some((major, minor)) => Ok(format!("{major}:{minor}").into()),
+                None => Err(self.unknown("the kernel names no device number".to_owned())),
+            },
+            _ => Err(self.unknown(format!("`{name}` is not known of it"))),
+        }
+    }
+
+    fn filled(&mut self, template: &Template) -> Result<String, Unknown> {
+        template.filled(|place| self.value(place))
+    }
+
+    /// A path below a directory.
+    fn path(&mut self, template: &Template) -> Result<String, Unknown> {
+        let path = self.filled(template)?;
+        if path.strip_prefix('/').unwrap_or(&path).split('/').any(|name| ["", ".", ".."].contains(&name)) {
+            return Err(self.unknown(format!("{} is not a path below it", shortened(&path))));
+        }
+        Ok(path)
+    }
+
+    fn id(&mut self, share: u32) -> Result<String, Unknown> {
+        let class = self.class;
+        class.id.filled(|place| if place == SHARE { Ok(share.to_string().into()) } else { self.value(place) })
+    }
+
+    /// The PCI function with its facts; without one the NUMA node and the USB port.
+    fn add_function(&mut self) -> Result<(), Unknown> {
+        let by_address = match (&self.entry.function, &self.class.function) {
+            (None, Some(template)) => self.filled(template).ok(),
+            _ => None,
+        };
+        let at = |address: String| Some(pci::at(self.host, &address)).filter(|_| pci::is_address(&address));
+        let by_address = by_address.and_then(at).and_then(|path| {
+            let place = super::files::in_sys(self.host, &self.host.own_path(path)).ok()?;
+            crate::host::directory::exists(&place).then_some(place)
+        });
+        let Some(path) = self.entry.function.clone().or(by_address) else {
+            self.add_place();
+            return Ok(());
+        };
+        let function = pci::Function::read(&path);
+        self.device.numa_nodes.extend(function.numa_node.iter().map(|(node, _)| *node));
+        function.describe(self.host, &mut self.device);
+        if self.class.is_for_machines {
+            let (group, link) = self.files.end_of_link(&path, IOMMU_GROUP).map_err(|error| {
+                let unknown = unread(self.host, &error);
+                if error.is_absent() { Unknown { error: gpus::NO_IOMMU_GROUP.to_owned(), ..unknown } } else { unknown }
+            })?;
+            self.device.note(IOMMU_GROUP, group, self.host.own_path(link));
+        }
+        Ok(())
+    }
+
+    fn add_place(&mut self) {
+        match NumaNodes::default().at(self.host, &self.entry.path) {
+            Ok(near) => {
+                self.device.numa_nodes.extend(near.iter().map(|near| near.node));
+                let source = near.map(|near| self.host.own_path(near.source).display().to_string());
+                self.device.numa_source = source.unwrap_or_default();
+            }
+            Err(error) => self.unknown.push(unread(self.host, &error)),
+        }
+        if let Some(port) = Port::of(&self.entry.path) {
+            let path = self.host.own_path(&self.entry.path);
+            self.device.note("usb_port", port.name, &path);
+            if let Some(interface) = port.interface {
+                self.device.note("usb_interface", interface, path);
+            }
+        }
+    }
+
+    fn add_nodes(&mut self) -> Result<(), Unknown> {
+        let class = self.class;
+        if class.is_for_machines {
+            let group = self.value(IOMMU_GROUP)?;
+            self.add_node(HostPath::node("/dev/vfio/vfio", None), true)?;
+            self.add_node(HostPath::node(format!("/dev/vfio/{group}"), None), false)?;
+        } else if class.nodes.is_empty() {
+            let KernelNode { path, number } = self.kernel_node();
+            self.add_node(HostPath::node(format!("/dev/{}", path?), number), false)?;
+        }
+        for rule in &class.nodes {
+            let is_the_kernels = rule.path.places().any(|place| [NODE, NUMBER].contains(&place));
+            let number = if is_the_kernels { self.kernel_node().number } else { None };
+            let path = match self.path(&rule.path) {
+                Ok(path) => format!("/dev/{path}"),
+                Err(_) if rule.is_optional => continue,
+                Err(unknown) => return Err(unknown),
+            };
+            if rule.is_optional && matches!(node_at(self.host, Path::new(&path), number), Place::Other(_)) {
+                continue;
+            }
+            self.add_node(HostPath::node(path, number).required(!rule.is_optional), rule.is_common)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a node, unless it leads out of /dev.
+    fn add_node(&mut self, node: HostPath, is_common: bool) -> Result<(), Unknown> {
+        let unknown = |error: String| Unknown { path: (&node.path).into(), error, is_expected: false };
+        let end = in_root(self.host, Path::new(&node.path)).map_err(|errno| unknown(errno.to_string()))?;
+        let end = self.host.own_path(end);
+        if !end.starts_with("/dev") || end == Path::new("/dev") {
+            return Err(unknown(format!("leads to {}, which is not below /dev", end.display())));
+        }
+        self.nodes.push(OwnNode { end, is_common });
+        if !self.device.paths.iter().any(|known| known.path == node.path) {
+            self.device.paths.push(node);
+        }
+        Ok(())
+    }
+
+    fn kernel_node(&mut self) -> KernelNode {
+        if let Some(known) = &self.node {
+            return known.clone();
+        }
+        let node = self.read_node();
+        self.node = Some(node.clone());
+        node
+    }
+
+    /// `DEVNAME` of `uevent`, and the number of `dev`: <https://docs.kernel.org/core-api/kobject.html>.
+    fn read_node(&mut self) -> KernelNode {
+        let directory = &self.entry.path;
+        let own_number = |files: &mut Files<'_>| files.read(directory, "dev").and_then(|dev| dev.device_number()).ok();
+        match self.files.read(directory, "uevent") {
+            Ok(uevent) => {
+                let value =
+                    |key: &str| uevent.text().lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+                let number = value("MAJOR")
+                    .zip(value("MINOR"))
+                    .and_then(|(major, minor)| device_number(&format!("{major}:{minor}")));
+                let path = value("DEVNAME").map(str::to_owned);
+                let number = number.or_else(|| own_number(&mut self.files));
+                let is_path = |path: &String| !path.split('/').any(|name| ["", ".", ".."].contains(&name));
+                let path = path.filter(is_path).ok_or_else(|| Unknown {
+                    path: self.host.own_path(uevent.path()),
+                    error: "the kernel names no node (DEVNAME): `nodes` of the class can name others".to_owned(),
+                    is_expected: false,
+                });
+                KernelNode { path, number }
+            }
+            Err(error) if error.is_absent() => {
+                KernelNode { path: Ok(plain(&self.entry.name)), number: own_number(&mut self.files) }
+            }
+            Err(error) => KernelNode { path: Err(unread(self.host, &error)), number: None },
+        }
+    }
+
+    /// The files that show a fault.
+    fn add_readings(&mut self) {
+        for rule in &self.class.health {
+            let place = self
+                .path(&rule.read)
+                .and_then(|name| self.files.place(&self.entry.path, &name).map_err(|error| unread(self.host, &error)));
+            match place {
+                Ok(place) => {
+                    let limit = match &rule.fault {
+                        Fault::Equals(text) => Limit::Other(text.clone()),
+                        Fault::Absent => Limit::Present,
+                        Fault::Beyond(number) => Limit::AtMost(*number),
+                    };
+                    self.device.readings.push(of_class(self.host.own_path(place), limit, rule.reason.clone()));
+                }
+                Err(unknown) if unknown.is_expected => {}
+                Err(unknown) => self.unknown.push(unknown),
+            }
+        }
+    }
+}
+
+fn text_of(host: &Host, read: Result<Attribute, AttributeError>) -> Result<(String, PathBuf), Unknown> {
+    let attribute = read.map_err(|error| unread(host, &error))?;
+    Ok((attribute.text().to_owned(), attribute.path().to_path_buf()))
+}
+
+fn unread(host: &Host, error: &AttributeError) -> Unknown {
+    Unknown { path: host.own_path(&error.path), error: error.cause.to_string(), is_expected: error.is_absent() }
+}
+
+fn shortened(text: &str) -> String {
+    format!("{:?}", text.chars().take(64).collect::<String>())
+}
+
+/// The text after `Key = ` or `Key: `; the case of the key is ignored.
+fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let pairs = text.lines().filter_map(|line| line.split_once(['=', ':']));
+    let mut pairs = pairs.map(|(name, value)| (name.trim(), value.trim()));
+    pairs.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+}
+
+/// The value of a text, in the kernel's ways to write it.
+fn value_as(kind: FactKind, text: &str) -> Option<Value> {
+    match kind {
+        FactKind::Text => Some(text.into()),
+        FactKind::Number => {
+            let number = decimal(text).or_else(|| i64::try_from(hexadecimal(text.strip_prefix("0x")?)?).ok());
+            number.map(Value::Number)
+        }
+        FactKind::Boolean => match text {
+            "1" | "Y" | "y" | "true" | "yes" | "on" => Some(true.into()),
+            "0" | "N" | "n" | "false" | "no" | "off" => Some(false.into()),
+            _ => None,
+        },
+        FactKind::Version => {
+            text.starts_with(|first: char| first.is_ascii_digit()).then(|| Value::Version(text.to_owned()))
+        }
+    }
+}
+
+/// Whether it is a name that the kubelet takes, with a domain: `example.com/widget`.
+fn is_resource_name(name: &str) -> bool {
+    let is_part = |part: &str, longest: usize| {
+        let is_outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = part.as_bytes();
+        is_outer(bytes.first())
+            && is_outer(bytes.last())
+            && bytes.len() <= longest
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    };
+    name.split_once('/').is_some_and(|(domain, name)| is_part(domain, 253) && is_part(name, 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_stands_behind_its_key() {
+        let text = "Board\nProduct Name = Alveo MA35D \nproduct serial number=XFL1\nState: well\n";
+        for (key, expected) in [
+            ("Product name", Some("Alveo MA35D")),
+            ("Product serial number", Some("XFL1")),
+            ("state", Some("well")),
+            ("Board", None),
+        ] {
+            assert_eq!(value_of(text, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_of_the_kind_that_the_class_says_or_none() {
+        use FactKind::{Boolean, Number, Text, Version};
+        for (kind, text, expected) in [
+            (Text, "x", Some("x".into())),
+            (Number, "-12", Some(Value::Number(-12))),
+            (Number, "0x1f", Some(Value::Number(31))),
+            (Number, "0x+1", None),
+            (Number, "many", None),
+            (Boolean, "Y", Some(true.into())),
+            (Boolean, "0", Some(false.into())),
+            (Boolean, "2", None),
+            (Version, "1.2.3-rc1", Some(Value::Version("1.2.3-rc1".to_owned()))),
+            (Version, "v1", None),
+        ] {
+            assert_eq!(value_as(kind, text), expected, "{kind:?} {text}");
+        }
+    }
+
+    #[test]
+    fn a_resource_name_has_a_domain_and_no_strange_letters() {
+        for (name, expected) in [
+            ("example.com/widget", true),
+            ("example.com/wid_get-1.2", true),
+            ("widget", false),
+            ("example.com/", false),
+            ("example.com/a b", false),
+            ("example.com/a/b", false),
+            ("example.com/-a", false),
+        ] {
+            assert_eq!(is_resource_name(name), expected, "{name}");
+        }
+        assert!(!is_resource_name(&format!("example.com/{}", "a".repeat(64))));
+    }
+}
