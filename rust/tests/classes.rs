@@ -6,14 +6,18 @@
 mod settings;
 mod tree;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 
 use devherd_native::device::{Device, Platform};
 use devherd_native::edits::{Edits, Way};
+use devherd_native::host::resolve::in_root;
 use devherd_native::scan::{Scan, Scanner};
 use devherd_native::settings::Settings;
+use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use settings::class;
@@ -57,6 +61,9 @@ fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
     let scanner = Scanner::new(Tree::new("").host(), &settings_of(classes));
     scanner.edits(device, &Platform::default(), Way::DevicePlugin, resource).unwrap()
 }
+
+/// Random classes and trees.
+const CASES: u32 = 1000;
 
 const ROOT: &str = "sys/devices/pci0000:00";
 
@@ -600,5 +607,172 @@ fn a_class_that_makes_no_sense_is_refused_with_its_name_and_the_key() {
         let text = settings::json(&json!({"vendors": {"classes": [class(&change)]}}));
         let error = Settings::from_json(&text).unwrap_err();
         assert!(error.contains("class `widget`") && error.contains(complaint), "{change}: {error}");
+    }
+}
+
+/// A GPU of Intel's, and a class that takes its nodes or its function.
+#[test]
+fn what_a_vendors_code_serves_is_left_to_it() {
+    let address = "0000:00:02.0";
+    let tree = Tree::new(&function(address, "xe", "8086:56c0").replace("0x120000", "0x030000"));
+    for (node, number) in [("card0", "226:0"), ("renderD128", "226:128")] {
+        let path = format!("{ROOT}/{address}/drm/{node}");
+        tree.add(&format!(
+            "{path}/dev = {number}\nsys/class/drm/{node} -> ../../devices/pci0000:00/{address}/drm/{node}\ndev/dri/{node}"
+        ));
+        uevent(&tree, &path, &format!("dri/{node}"), number);
+    }
+    let of_function = class(&json!({"name": "gpus", "find": {"class": "drm", "name": "renderD{n}"}}));
+    let found = scan(&tree, &[of_function.clone()]);
+    assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["intel-gpu"]);
+    let why = "left out of class `gpus`: intel-gpu has it, whose code knows more of it";
+    assert_eq!(notices(&found), [format!("/{ROOT}/{address}: {why}")]);
+    let without = json!({"vendors": {"classes": [of_function], "intel_gpu": {"enabled": false}}});
+    let without = Settings::from_json(&settings::json(&without)).unwrap();
+    assert_eq!(ids(&Scanner::new(tree.host(), &without).scan(&|| {})), ["renderD128"]);
+}
+
+#[test]
+fn a_node_that_generic_offers_is_left_to_it_also_under_another_name() {
+    let tree = widget("");
+    tree.add("dev/by-id/first -> ../widget0\ndev/both");
+    for path in ["/dev/widget0", "/dev/by-id/first"] {
+        let nodes = json!([{"path": "{node}"}, {"path": "both", "common": true}]);
+        let generic = settings::generic("a.example/x", &[settings::member(path, &json!({}))]);
+        let all = json!({"vendors": {"classes": [class(&json!({"nodes": nodes}))], "generic": [generic]}});
+        let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
+        assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["generic"], "{path}");
+        assert_eq!(notices(&found).len(), 1);
+    }
+    let generic = settings::generic("a.example/x", &[settings::member("/dev/both", &json!({}))]);
+    let nodes = json!([{"path": "{node}"}, {"path": "both", "common": true}]);
+    let all = json!({"vendors": {"classes": [class(&json!({"nodes": nodes}))], "generic": [generic]}});
+    let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
+    assert_eq!(found.devices.len(), 2, "a common node is nobody's own");
+}
+
+fn random_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-c]{1,2}",
+        Just("..".to_owned()),
+        Just("../../x".to_owned()),
+        Just("/etc/shadow".to_owned()),
+        Just("{n}".to_owned()),
+        Just("{name}".to_owned()),
+        Just("{node}".to_owned()),
+        Just("{number}".to_owned()),
+        Just("{a}".to_owned()),
+        Just("b/{a}".to_owned()),
+        Just("e{n}".to_owned()),
+        Just("a".to_owned()),
+        Just("link".to_owned()),
+        Just("uevent".to_owned()),
+    ]
+}
+
+fn random_class() -> impl Strategy<Value = Value> {
+    let fact = ("[ab]", random_text(), 0..5_usize, any::<bool>()).prop_map(|(name, text, way, optional)| {
+        let way = ["read", "link", "entry", "is", "above"][way];
+        json!({"name": name, way: text, "optional": optional})
+    });
+    let node = (random_text(), any::<bool>(), any::<bool>())
+        .prop_map(|(path, optional, common)| json!({"path": path, "optional": optional, "common": common}));
+    (
+        prop_oneof![Just(json!("k")), Just(json!("m"))],
+        prop_oneof![Just("e{n}"), Just("{n}"), Just("e0")],
+        proptest::collection::vec(fact, 0..3),
+        proptest::collection::vec(node, 0..3),
+        proptest::option::of(random_text()),
+        (random_text(), random_text(), any::<bool>()),
+        1..3_u32,
+        any::<bool>(),
+    )
+        .prop_map(|(directory, name, facts, nodes, above, (id, read, has_group), shares, vm)| {
+            let above = above.map(|name| json!({"name": name}));
+            let id = if shares > 1 { format!("{id}{{share}}") } else { id };
+            class(&json!({
+                "name": directory, "find": {"class": directory, "name": name, "above": above}, "facts": facts, "nodes": nodes,
+                "id": id, "shares": shares, "vm": vm, "health": [{"read": read, "absent": true, "reason": "x"}],
+                "group": if has_group { json!("a") } else { Value::Null }, "function": "{a}",
+            }))
+        })
+}
+
+/// Entries of two classes, with files, links in and out, and nodes.
+fn random_tree() -> impl Strategy<Value = Vec<(String, String)>> {
+    let place = (
+        prop_oneof![Just("k"), Just("m")],
+        0..3_u8,
+        prop_oneof![Just("a"), Just("b"), Just("dev"), Just("uevent"), Just("link"), Just("b/a"), Just("iommu_group")],
+    )
+        .prop_map(|(class, number, file)| format!("sys/class/{class}/e{number}/{file}"));
+    let path = prop_oneof![
+        4 => place,
+        1 => "[a-c]{1,2}".prop_map(|name| format!("dev/{name}")),
+        1 => (0..3_u8).prop_map(|number| format!("dev/e{number}")),
+        1 => (0..3_u8).prop_map(|number| format!("sys/class/m/e{number}")),
+    ];
+    let content = prop_oneof![
+        4 => prop_oneof![
+            Just("a".to_owned()), Just("b\nc".to_owned()), Just("1:2".to_owned()), Just("../x".to_owned()), Just(String::new()),
+            Just("DEVNAME=e0".to_owned()), Just("DEVNAME=../etc/shadow".to_owned()), Just("MAJOR=1\nMINOR=2\nDEVNAME=a".to_owned()),
+        ],
+        1 => prop_oneof![
+            Just("-> ..".to_owned()), Just("-> /etc".to_owned()), Just("-> a".to_owned()), Just("-> ../../k/e0".to_owned()),
+            Just("-> ../../../../../etc/shadow".to_owned()), Just("-> e1".to_owned()), Just("-> /dev/a".to_owned()),
+        ],
+    ];
+    proptest::collection::vec((path, content), 0..24)
+}
+
+fn plant(files: &[(String, String)]) -> Tree {
+    let tree = Tree::new("etc/shadow = secret");
+    for (path, content) in files {
+        let path = tree.path(path);
+        let Some(parent) = path.parent().filter(|parent| fs::create_dir_all(parent).is_ok()) else { continue };
+        let outside =
+            parent.canonicalize().is_ok_and(|parent| !parent.starts_with(tree.path("").canonicalize().unwrap()));
+        if outside || path.symlink_metadata().is_ok() {
+            continue;
+        }
+        let _ = match content.strip_prefix("-> ") {
+            Some(target) => symlink(target, path),
+            None => fs::write(path, content),
+        };
+    }
+    tree
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_class_and_no_tree_gives_a_node_outside_of_dev_or_one_node_to_two(
+        classes in proptest::collection::vec(random_class(), 1..4), files in random_tree(),
+    ) {
+        let text = settings::json(&json!({"probe_timeout": 20, "vendors": {"classes": classes}}));
+        let Ok(settings) = Settings::from_json(&text) else { return Ok(()) };
+        let tree = plant(&files);
+        let found = Scanner::new(tree.host(), &settings).scan(&|| {});
+        let mut owners = BTreeMap::new();
+        for problem in &found.problems {
+            prop_assert!(!problem.error.contains("defect"), "{problem:?}");
+        }
+        for device in &found.devices {
+            prop_assert!(device.attributes.values().all(|fact| fact.value.to_string() != "secret"), "{device:?}");
+            let mut ends = BTreeSet::new();
+            for path in &device.paths {
+                prop_assert!(path.is_node && path.path.starts_with("/dev/") && !path.path.contains(".."), "{path:?}");
+                let end = in_root(&tree.host(), Path::new(&path.path)).unwrap();
+                prop_assert!(end.starts_with(tree.path("dev")), "{path:?} leads to {end:?}");
+                if path.role != "common" {
+                    ends.insert(end);
+                }
+            }
+            for end in ends {
+                let other = owners.insert(end, device.id.clone());
+                prop_assert!(other.is_none(), "{other:?} and {device:?}");
+            }
+        }
     }
 }

@@ -586,7 +586,6 @@ class Config(Section):
         named_here = {
             "classes": self.classes.native(),
             "generic": [device.model_dump(by_alias=True) for device in self.generic],
-            "classes": [],
             "simulated": [device.model_dump() for device in self.simulated],
         }
         return json.dumps(

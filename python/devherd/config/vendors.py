@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from devherd.config.classes import shipped
 from devherd.config.errors import WrongValueError
 from devherd.config.types import (
     Count,
@@ -280,6 +281,9 @@ class IntelGpuOptions(VendorOptions):
         }
 
 
+_MEDIA_CARDS = "amd-ma35d"
+
+
 class XilinxFpgaOptions(VendorOptions):
     """Xilinx FPGAs: options of its plugin, which has them as environment variables."""
 
@@ -287,6 +291,10 @@ class XilinxFpgaOptions(VendorOptions):
     """Whether U30 cards are `amd.com/ama_u30`, or named by their shell as all other cards are."""
     u30_alloc_unit: Literal["card", "device"] = "card"
     """Whether a container gets both devices of a U30 card, or one."""
+
+    def native(self) -> dict[str, Any]:
+        """The options that the scan core needs, and the class of the cards that have a driver of their own."""
+        return super().native() | {"classes": [shipped(_MEDIA_CARDS).native(_MEDIA_CARDS)]}
 
 
 class Vendors(Section):

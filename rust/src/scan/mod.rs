@@ -1,5 +1,6 @@
 //! Repeated scans of the whole host: all vendors, in parallel if one is slow, each isolated from the others.
 
+mod claimed;
 mod unserved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -108,11 +109,14 @@ impl Scanner {
         let start = Instant::now();
         let mut scan = Scan::default();
         let host = self.host.for_a_scan();
-        for (vendor, found) in self.vendors.iter().zip(self.found(&host, beat)) {
-            scan.vendors.push(vendor.name());
+        let names = self.vendors.iter().map(|vendor| vendor.name());
+        let mut all: Vec<_> = names.zip(self.found(&host, beat)).collect();
+        claimed::leave_to_vendors(&host, &mut all, self.last.as_deref());
+        for (vendor, (name, found)) in self.vendors.iter().zip(all) {
+            scan.vendors.push(name);
             scan.changes_in_silence |= vendor.changes_in_silence(&found.devices);
             scan.devices.extend(found.devices);
-            scan.platforms.extend(found.platform.map(|platform| (vendor.name(), Arc::new(platform))));
+            scan.platforms.extend(found.platform.map(|platform| (name, Arc::new(platform))));
             scan.problems.extend(found.problems);
             scan.not_offered.extend(found.notices);
             scan.unseen.extend(found.unseen);

@@ -260,7 +260,10 @@ vendors! {
         name: xilinx_fpga::VENDOR,
         title: "Xilinx FPGAs",
         found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
-        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "serial", "mgmt_pf", "driver"],
+        facts: &[
+            "vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "serial", "mgmt_pf", "driver",
+            "class", "name",
+        ],
         model: &["vbnv", "product_name"],
         // Alveo shells; other Xilinx FPGAs have drivers of their own, as the V80 has: 50b4 to 50b6.
         hardware: &[Hardware {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::COMMON;
 use super::definition::{Above, CLASS, DeviceClass, FactRule, Fault, Known, NAME, NODE, NUMBER, SHARE, kind_declared};
 use super::entries::Entry;
 use super::files::Files;
@@ -428,7 +429,7 @@ impl Inspection<'_> {
         }
         self.nodes.push(OwnNode { end, is_common });
         if !self.device.paths.iter().any(|known| known.path == node.path) {
-            self.device.paths.push(node);
+            self.device.paths.push(if is_common { node.in_role(COMMON) } else { node });
         }
         Ok(())
     }

@@ -37,6 +37,9 @@ use inspection::{Answer, Made, inspect};
 /// The value of `vendor` in JSON, metrics and problems.
 pub(crate) const VENDOR: &str = "classes";
 
+/// The role of nodes that several devices may have: `/dev/vfio/vfio`.
+pub(crate) const COMMON: &str = "common";
+
 /// The devices of the classes that are switched on.
 #[derive(Debug)]
 pub struct Classes {

@@ -5,13 +5,12 @@
 //!             cards that lost their user function ─► they stay, Unhealthy
 //! card        a pair ─► facts: shell, serial number, nodes                     (behind the fence)
 //! advertise   facts ─► a device under the name of its shell; the devices of one U30 card ─► one
-//! transcoder  /sys/class/misc/ama_transcoder* ─► MA35D, which have a driver of their own
+//!             MA35D, which have a driver of their own, are described by a class: `amd-ma35d.toml`
 //! ```
 
 mod advertise;
 mod card;
 mod locate;
-mod transcoder;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +18,7 @@ use serde::Deserialize;
 
 use super::Vendor;
 use super::card_cache::CardCache;
+use super::classes::{self, DeviceClass};
 use super::per_card::per_card;
 use crate::device::{Device, Found, NotExamined, Platform};
 use crate::edits::{self, Edits, Way};
@@ -39,6 +39,7 @@ type Cache = CardCache<Arc<locate::Cards>, locate::Pair, Answer>;
 #[derive(Debug)]
 pub struct XilinxFpga {
     options: XilinxFpgaOptions,
+    classes: Arc<[DeviceClass]>,
     cache: Arc<Cache>,
     /// The user functions of earlier scans.
     known: Mutex<locate::KnownFunctions>,
@@ -48,7 +49,8 @@ impl XilinxFpga {
     /// A scan with these options.
     #[must_use]
     pub fn new(options: XilinxFpgaOptions) -> Self {
-        Self { options, cache: Arc::default(), known: Mutex::default() }
+        let classes = options.classes.clone().into();
+        Self { options, classes, cache: Arc::default(), known: Mutex::default() }
     }
 }
 
@@ -108,7 +110,7 @@ impl Vendor for XilinxFpga {
             U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
         }
         found.unseen.append(&mut guesses); // these cards may never have existed: no reason to leave half a card out
-        transcoder::add(host, fence, &mut found);
+        classes::find(host, fence, VENDOR, &self.classes, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
@@ -132,6 +134,8 @@ pub struct XilinxFpgaOptions {
     pub u30_name_convention: U30NameConvention,
     /// The part of a U30 card that one container gets.
     pub u30_alloc_unit: U30AllocUnit,
+    /// Cards that need no code.
+    pub classes: Vec<DeviceClass>,
 }
 
 /// The resource name of U30 cards.

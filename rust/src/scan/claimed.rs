@@ -1,0 +1,73 @@
+//! Devices of classes that a vendor's code also finds: the code has them, because it knows more.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Scan;
+use crate::device::{Device, Found, Problem};
+use crate::host::Host;
+use crate::host::resolve::in_root;
+use crate::vendors::classes::{COMMON, VENDOR};
+
+/// What the devices of the other vendors consist of, and their vendors.
+#[derive(Default)]
+struct Claimed {
+    functions: HashMap<PathBuf, String>,
+    nodes: HashMap<PathBuf, String>,
+}
+
+/// Takes from the devices of classes those that have a PCI function or a node of another vendor's device, with a notice for
+/// each. What another vendor could not examine is still its own: `last` tells what it was.
+pub(super) fn leave_to_vendors(host: &Host, found: &mut [(&'static str, Found)], last: Option<&Scan>) {
+    let (of_classes, of_vendors): (Vec<_>, Vec<_>) = found.iter_mut().partition(|(vendor, _)| *vendor == VENDOR);
+    let mut claimed = Claimed::default();
+    if of_classes.iter().all(|(_, found)| found.devices.is_empty()) {
+        return;
+    }
+    for (vendor, found) in of_vendors {
+        found.devices.iter().for_each(|device| claimed.add(host, device));
+        for part in &found.unseen {
+            let is_of_it = |device: &&Arc<Device>| {
+                part.card.as_ref().is_none_or(|card| [&device.card, &device.id].contains(&card))
+            };
+            let before = last.map(|last| last.devices.as_slice()).unwrap_or_default();
+            let before = before.iter().filter(|device| device.vendor == *vendor).filter(is_of_it);
+            before.for_each(|device| claimed.add(host, device));
+        }
+    }
+    for (_, found) in of_classes {
+        let Found { devices, notices, .. } = found;
+        devices.retain(|device| match claimed.owner(device) {
+            None => true,
+            Some((path, owner)) => {
+                let class = device.text("class").unwrap_or_default();
+                let error = format!("left out of class `{class}`: {owner} has it, whose code knows more of it");
+                notices.push(Problem::new(VENDOR, path, error).of(&device.id));
+                false
+            }
+        });
+    }
+}
+
+impl Claimed {
+    fn add(&mut self, host: &Host, device: &Device) {
+        let functions = device.functions.iter().map(|function| (function.path.clone(), device.vendor.to_string()));
+        self.functions.extend(functions);
+        for node in device.paths.iter().filter(|path| Path::new(&path.path).starts_with("/dev")) {
+            // A generic device may have a link to the node, such as those of /dev/serial.
+            let end = in_root(host, Path::new(&node.path)).map(|end| host.own_path(end));
+            self.nodes.extend(
+                end.into_iter().chain([PathBuf::from(&node.path)]).map(|path| (path, device.vendor.to_string())),
+            );
+        }
+    }
+
+    /// The vendor that has a part of the device, and the part.
+    fn owner(&self, device: &Device) -> Option<(PathBuf, &str)> {
+        let function = device.functions.iter().find_map(|one| self.functions.get_key_value(&one.path));
+        let nodes = device.paths.iter().filter(|path| path.role != COMMON);
+        let node = || nodes.map(|node| Path::new(&node.path)).find_map(|path| self.nodes.get_key_value(path));
+        function.or_else(node).map(|(path, owner)| (path.clone(), owner.as_str()))
+    }
+}
