@@ -1,0 +1,122 @@
+"""`devherd classes` and `devherd classes check`."""
+
+import json
+
+import pytest
+from class_trees import accelerators, misc, written
+from command_line import devherd
+
+CLASS = """
+title = "Loop widgets"
+[find]
+class = "misc"
+name = "widget{n}"
+[facts]
+model = {read = "model"}
+[plugin]
+resource = "acme.example/{model}"
+shares = 5
+env = {WIDGET = "{n}"}
+"""
+
+
+@pytest.fixture
+def host(tmp_path):
+    """An NPU, a device that two classes of the configuration know, and one that is broken."""
+    root = written(tmp_path / "host", accelerators(), misc({"kvm": "kvm", "widget0": "widget0", "widget1": "widget1"}))
+    (root / "sys/devices/virtual/misc/widget0/model").write_text("small\n")
+    return root
+
+
+def test_the_list_has_each_class_with_its_devices_here_and_those_in_force_first(tmp_path, host):
+    """Also those that are not served: it shows what a host could have."""
+    (tmp_path / "config.yaml").write_text(
+        'classes: {enable: kvm, define: {widget: {title: W, find: {class: misc, name: "widget{n}"}}}}\n'
+    )
+    given = ("--config", tmp_path / "config.yaml", "--host-root", host)
+
+    told = json.loads(devherd("classes", "--output", "json", *given).stdout)["classes"]
+    table = devherd("classes", *given)
+
+    assert [(one["name"], one["enabled"], one["devices"]) for one in told[:3]] == [
+        ("kvm", True, 1),
+        ("widget", True, 2),
+        ("intel-npu", False, 1),
+    ]
+    assert told[1] == {
+        "name": "widget",
+        "enabled": True,
+        "devices": 2,
+        "title": "W",
+        "resource": "devherd.io/widget",
+        "source": "configuration",
+        "confirmed": None,
+    }
+    assert (table.code, table.stderr) == (0, "")
+    assert [line.split()[:3] for line in table.stdout.splitlines()[:4]] == [
+        ["CLASS", "SERVED", "DEVICES"],
+        ["kvm", "yes", "1"],
+        ["widget", "yes", "2"],
+        ["intel-npu", "no", "1"],
+    ]
+
+
+def test_a_file_is_tried_before_it_is_served(tmp_path, host):
+    """Each device with its facts and the file of each, nodes and variables; what is not known is a problem."""
+    (tmp_path / "widget.toml").write_text(CLASS)
+    broken = "/sys/devices/virtual/misc/widget1/model"
+
+    outcome = devherd("classes", "check", tmp_path / "widget.toml", "--host-root", host)
+    told = json.loads(
+        devherd("classes", "check", tmp_path / "widget.toml", "--host-root", host, "--output", "json").stdout
+    )
+
+    assert (outcome.code, outcome.stderr) == (1, "")
+    lines = outcome.stdout.splitlines()
+    assert lines[:2] == ["class widget: 1 device", "  acme.example/small: widget0-0 … widget0-4 (5 shares)"]
+    assert "    model = small (text) from /sys/devices/virtual/misc/widget0/model" in lines
+    assert "    n = 0 (number) from /sys/devices/virtual/misc/widget0" in lines
+    assert {"    node /dev/widget0 rw", "    WIDGET=0"} <= {*lines}
+    assert lines[-1].startswith(f"problem: {broken}: ")
+    assert [one["path"] for one in told["problems"]] == [broken]
+    [device] = told["devices"]
+    assert (device["class"], device["resource"], len(device["ids"])) == ("widget", "acme.example/small", 5)
+    assert device["facts"]["model"] == {
+        "value": "small",
+        "kind": "text",
+        "file": "/sys/devices/virtual/misc/widget0/model",
+    }
+
+
+def test_a_class_that_finds_nothing_says_where_it_looked(tmp_path, host):
+    """From standard input, in YAML."""
+    outcome = devherd("classes", "check", "-", "--host-root", host, stdin="find: {class: gadget}\n")
+
+    assert (outcome.code, outcome.stdout) == (
+        0,
+        "class standard-input: 0 devices\n  no entry of /sys/class/gadget fits `find`\n",
+    )
+
+
+def test_every_error_of_a_file_is_told_at_once(tmp_path):
+    """Before anything is scanned."""
+    (tmp_path / "widget.toml").write_text("nam = 1\n[find]\nclass = 'x'\nvendor = 'acme'\n")
+
+    outcome = devherd("classes", "check", tmp_path / "widget.toml")
+
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.splitlines() == [
+        (
+            f"devherd: bad class in {tmp_path}/widget.toml:4:10 — find.vendor[0]: `acme` is not a PCI id — write it in"
+            " quotes, like `'0x8086'`"
+        ),
+        f"devherd: bad class in {tmp_path}/widget.toml:1:1 — nam: unknown key — did you mean `plugin`?",
+    ]
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    """Like every error."""
+    outcome = devherd("classes", "check", tmp_path / "none.toml")
+
+    assert outcome.code == 2
+    assert "No such file or directory" in outcome.error_line
