@@ -100,7 +100,7 @@ def test_a_class_that_finds_nothing_says_where_it_looked(tmp_path, host):
 
 def test_every_error_of_a_file_is_told_at_once(tmp_path):
     """Before anything is scanned."""
-    (tmp_path / "widget.toml").write_text("nam = 1\n[find]\nclass = 'x'\nvendor = 'acme'\n")
+    (tmp_path / "widget.toml").write_text("titel = 1\n[find]\nclass = 'x'\nvendor = 'acme'\n")
 
     outcome = devherd("classes", "check", tmp_path / "widget.toml")
 
@@ -110,7 +110,7 @@ def test_every_error_of_a_file_is_told_at_once(tmp_path):
             f"devherd: bad class in {tmp_path}/widget.toml:4:10 — find.vendor[0]: `acme` is not a PCI id — write it in"
             " quotes, like `'0x8086'`"
         ),
-        f"devherd: bad class in {tmp_path}/widget.toml:1:1 — nam: unknown key — did you mean `plugin`?",
+        f"devherd: bad class in {tmp_path}/widget.toml:1:1 — titel: unknown key — did you mean `title`?",
     ]
 
 

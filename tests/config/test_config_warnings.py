@@ -239,7 +239,7 @@ def test_a_glob_that_matches_some_value_gives_no_warning(fact, data):
 
 def test_every_fact_of_every_simulated_device_is_known(tmp_path):
     """A vendor that lists a new one adds its name to its row in rust/src/vendors/table.rs."""
-    assert set(checks.FACTS_OF_VENDOR) == {*Vendors.model_fields, "generic", "simulated"}
+    assert set(checks.FACTS_OF_VENDOR) == {*Vendors.model_fields, "classes", "generic", "simulated"}
     generic = [{"paths": [{"path": "/dev/kvm"}]}, {"usb": [{"vendor": "0403", "product": "6001"}]}]
     for name, preset in PRESETS.items():
         SimulatedNode.create(tmp_path / name, preset.spec)

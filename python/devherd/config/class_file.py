@@ -25,11 +25,11 @@ def classes_in(source: str, text: str) -> dict[str, DeviceClass]:
     ConfigError with every error found.
     """
     content, positions = _content(source, text)
-    if "find" in content or not all(isinstance(one, Mapping) for one in content.values()):
-        return {_named(source): _one(source, content, positions)}
     above: Location = ()
     if isinstance(content.get("classes"), Mapping):
         above, content = ("classes", "define"), content["classes"].get("define") or {}
+    elif "find" in content or not all(isinstance(one, Mapping) for one in content.values()):
+        return {_named(source): _one(source, content, positions)}
     if not content:
         problem = Problem(above, "there is no class", f"write it like `{_EXAMPLE}`")
         raise config_error(source, [problem], positions, subject=SUBJECT)

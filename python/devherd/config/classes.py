@@ -25,10 +25,15 @@ def shipped_names() -> list[str]:
     return sorted(file.stem for file in DIRECTORY.glob("*.toml"))
 
 
+def shipped_content(name: str) -> dict[str, Any]:
+    """The content of a shipped file. Raises OSError if there is none."""
+    return tomllib.loads((DIRECTORY / f"{name}.toml").read_text("utf-8"))
+
+
 @functools.cache
 def shipped(name: str) -> DeviceClass:
     """The shipped class with this name. Raises OSError if there is none."""
-    return DeviceClass.model_validate(tomllib.loads((DIRECTORY / f"{name}.toml").read_text("utf-8")))
+    return DeviceClass.model_validate(shipped_content(name))
 
 
 def _as_list(value: Any) -> Any:

@@ -127,15 +127,13 @@ def _given(invocation: Invocation, switches: frozenset[str], known: frozenset[st
     return GivenSettings(given | variables)
 
 
-def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]:
+def started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | ConfigFile]]:
     """How Intel's operator starts a plugin for an object: with a flag for each key of its `spec`."""
 
     def start(item: Mapping[str, Any]) -> Iterator[Invocation | ConfigFile]:
         spec = item.get("spec") or {}
         words = [
-            f"-{flag}={str(spec[key]).lower() if isinstance(spec[key], bool) else spec[key]}"
-            for key, flag in flag_names.items()
-            if spec.get(key) not in (None, "")
+            f"-{flag}={_of_a_flag(spec[key])}" for key, flag in flag_names.items() if spec.get(key) not in (None, "")
         ]
         others = sorted(spec.keys() - flag_names.keys() - _OF_THE_PODS)
         notes = tuple(f"spec.{key} is left out: it has no counterpart" for key in others)
@@ -145,7 +143,13 @@ def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], 
     return start
 
 
-_gpu_object = _started_by(
+def _of_a_flag(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_gpu_object = started_by(
     {
         "sharedDevNum": "shared-dev-num",
         "preferredAllocationPolicy": "allocation-policy",
@@ -201,7 +205,7 @@ FPGA = Plugin(
     _FPGA_FLAGS,
     "intel-fpga",
     frozenset({"NODE_NAME"}),
-    kinds={f"{INTELS_OPERATOR}/FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
+    kinds={f"{INTELS_OPERATOR}/FpgaDevicePlugin": started_by({"mode": "mode", "logLevel": "v"})},
 )
 GPU = Plugin(
     "intel-gpu",

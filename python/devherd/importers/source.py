@@ -15,11 +15,14 @@ from devherd.importers.amd import AMD, XILINX
 from devherd.importers.generic import GENERIC
 from devherd.importers.imported import Imported
 from devherd.importers.intel import FPGA, GPU, INTELS_OPERATOR
+from devherd.importers.intel_classes import OTHERS_OF_INTEL
 from devherd.importers.nvidia import NVIDIA
 from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin, split
 from devherd.importers.rdma import RDMA_SHARED, SRIOV
 
-PLUGINS = {plugin.name: plugin for plugin in (NVIDIA, GENERIC, FPGA, GPU, RDMA_SHARED, SRIOV, XILINX, AMD)}
+PLUGINS = {
+    plugin.name: plugin for plugin in (NVIDIA, GENERIC, FPGA, GPU, *OTHERS_OF_INTEL, RDMA_SHARED, SRIOV, XILINX, AMD)
+}
 """In order of precedence: the programs of Xilinx and AMD have the same name, but Xilinx' image has its own."""
 COMPANIONS = frozenset(
     {"config-manager", "gpu-feature-discovery", "mps-control-daemon", "mount-shm", "k8s-node-labeller"}
@@ -31,7 +34,6 @@ COMPANIONS = frozenset(
 _READ = {chart.name: (plugin, chart) for plugin in PLUGINS.values() for chart in plugin.charts}
 _NOT_READ = frozenset({"intel-device-plugins-operator", "network-operator", "sriov-network-operator"})
 """Charts of plugins and their operators whose values `config import` does not know."""
-_OTHERS_OF_INTEL = re.compile(r"intel-(dlb|dsa|iaa|npu|qat|sgx)-plugin")
 _RENDER = "render the chart: `helm template CHART --values FILE | devherd config import -`"
 _OF_SRIOVS_OPERATOR = (
     "its operator writes the plugin's file for each node from such objects and the node's cards",
@@ -228,9 +230,10 @@ def _named(invocation: Invocation, wanted: Plugin | None) -> Plugin | None:
 
 
 def _by_flags(invocation: Invocation) -> Plugin | None:
-    """The only plugin that has all these flags. Raises UsageError if several have."""
+    """The only plugin that has all these flags; one for a device class if no other has. Raises UsageError if several."""
     given = invocation.flag_names()
-    candidates = [plugin for plugin in PLUGINS.values() if given and given <= plugin.flags]
+    fitting = [plugin for plugin in PLUGINS.values() if given and given <= plugin.flags]
+    candidates = [plugin for plugin in fitting if plugin not in OTHERS_OF_INTEL] or fitting
     if len(candidates) > 1:
         names = " or ".join(plugin.name for plugin in candidates)
         raise UsageError("these flags fit more than one plugin", names, "name it with --plugin")
@@ -338,14 +341,11 @@ def _objects(documents: list[Any]) -> list[Mapping[str, Any]]:
 
 
 def _not_served(objects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The objects of Intel's operator, and workloads of its plugins, that are for devices other than GPUs and FPGAs."""
+    """The objects of Intel's operator for devices that no class is for."""
     known = {kind for plugin in PLUGINS.values() for kind in plugin.kinds}
     for item in objects:
         if manifest.kind_of(item).startswith(f"{INTELS_OPERATOR}/") and manifest.kind_of(item) not in known:
             yield str(item["kind"])
-        for part in manifest.parts(item):
-            if isinstance(part, Invocation) and any(map(_OTHERS_OF_INTEL.search, part.names)):
-                yield f"{item['kind']} {part.workload or part.container}"
 
 
 def is_umbrella(content: Mapping[str, Any]) -> bool:
