@@ -41,7 +41,8 @@ class Command:
     @property
     def programs(self):
         """The programs that it starts: the first word of each part."""
-        without_strings = re.sub(r"'[^']*'|\"[^\"]*\"|#[^\n]*", "", self.text)
+        without_files = re.sub(r"(<<'?(\w+)'?[^\n]*)\n.*?^\2$", "", self.text, flags=re.DOTALL | re.MULTILINE)
+        without_strings = re.sub(r"'[^']*'|\"[^\"]*\"|#[^\n]*", "", without_files)
         parts = re.split(r"\|\||&&|[|;\n({]|\bdo\b", without_strings)
         words = [re.sub(r"^(\s*[A-Z_]+=\S*)+", "", part).split() for part in parts]
         return {first[0] for first in words if first} - {"}", ")", "done"}

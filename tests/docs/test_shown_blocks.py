@@ -14,7 +14,22 @@ from devherd.config.checks import warnings_of
 from devherd.config.model import Config
 
 NOT_RUN = tomllib.loads(Path(__file__).with_name("not_run.toml").read_text("utf-8"))
-RUN = {"cat", "curl", "devherd", "echo", "export", "mkdir", "printf", "kill", "rm", "sed", "sleep", "unset", "wait"}
+RUN = {
+    "cat",
+    "curl",
+    "devherd",
+    "echo",
+    "export",
+    "ls",
+    "mkdir",
+    "printf",
+    "kill",
+    "rm",
+    "sed",
+    "sleep",
+    "unset",
+    "wait",
+}
 READ = {"sh", "console", "yaml", "json", "python", "toml", "ini", "promql", "go", "text", "{toctree}", "{image}"}
 NOT_OURS = {"affinity", "apiVersion", "image", "jobs", "limits", "pools"}
 NOT_OURS |= {"scrape_configs", "tls_config", "tls_server_config"}

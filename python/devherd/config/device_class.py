@@ -436,7 +436,8 @@ class DeviceClass(ClassPart):
         yield from self._circles(of_an_entry)
         known = [*of_an_entry, *sorted(OF_PCI), *([IOMMU_GROUP] if self.vm else [])]
         for location, template in self._templates():
-            names = {("function",): of_an_entry, ("plugin", "id"): [*known, SHARE]}.get(location, known)
+            special: dict[Location, list[str]] = {("function",): of_an_entry, ("plugin", "id"): [*known, SHARE]}
+            names = special.get(location, known)
             yield from _unknown(location, places_in(template), names)
         if self.group is not None and self.group not in known:
             yield WrongValueError(f"`{self.group}` is no fact of the class", meant(self.group, known), at=("group",))

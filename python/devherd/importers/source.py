@@ -230,7 +230,7 @@ def _named(invocation: Invocation, wanted: Plugin | None) -> Plugin | None:
 
 
 def _by_flags(invocation: Invocation) -> Plugin | None:
-    """The only plugin that has all these flags; one for a device class if no other has. Raises UsageError if several."""
+    """The only plugin that has all these flags; one for a class if no other has. Raises UsageError if several have."""
     given = invocation.flag_names()
     fitting = [plugin for plugin in PLUGINS.values() if given and given <= plugin.flags]
     candidates = [plugin for plugin in fitting if plugin not in OTHERS_OF_INTEL] or fitting

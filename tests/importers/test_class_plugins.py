@@ -1,0 +1,118 @@
+"""Intel's plugins for which device classes stand in: with the imported configuration the same is advertised."""
+
+import pytest
+import yaml
+from class_trees import accelerators, crypto, data_streaming, load_balancers, misc, written
+
+from devherd.config.loader import resolve
+from devherd.config.model import Config
+from devherd.importers import import_text
+from devherd.scanner.once import scan_once
+from devherd.spool import listed
+
+SGX = {"sgx_enclave": "sgx_enclave", "sgx_provision": "sgx_provision"}
+OPERATOR = "deviceplugin.intel.com/v1"
+
+
+def daemon_set(device, *args):
+    """The DaemonSet of a plugin."""
+    image = f"intel/intel-{device}-plugin:0.36.0"
+    pod = {"containers": [{"name": f"intel-{device}-plugin", "image": image, "args": list(args)}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "x"},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def custom(device, **spec):
+    """The object by which Intel's operator starts a plugin."""
+    return {"apiVersion": OPERATOR, "kind": f"{device}DevicePlugin", "metadata": {"name": "x"}, "spec": spec}
+
+
+def imported(document):
+    """The only configuration of a document."""
+    (found,) = import_text(yaml.safe_dump(document), "the text", None)
+    return found
+
+
+def served(root, config):
+    """The ids of each resource."""
+    report = scan_once(resolve(Config.model_validate(config | {"host_root": str(root)})))
+    return {offer.name: sorted(device_id for device_id, _ in listed(offer)) for offer in report.offers}
+
+
+def shares(form, count):
+    """The ids of a device's shares."""
+    return sorted(form.format(number) for number in range(count))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A host with a device of each plugin."""
+    trees = (accelerators(), data_streaming(), load_balancers(), crypto(), misc(SGX))
+    return written(tmp_path_factory.mktemp("node") / "host", *trees)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (daemon_set("npu"), {"npu.intel.com/accel": ["accel0-0"]}),
+        (daemon_set("npu", "-shared-dev-num=3", "-v=2"), {"npu.intel.com/accel": shares("accel0-{}", 3)}),
+        (custom("Npu", sharedDevNum=3, logLevel=4), {"npu.intel.com/accel": shares("accel0-{}", 3)}),
+        (
+            custom("Dsa", sharedDevNum=2),
+            {
+                "dsa.intel.com/wq-user-shared": shares("wq-user-shared-wq0.0-{}", 2),
+                "dsa.intel.com/wq-user-dedicated": ["wq-user-dedicated-wq0.1-0"],
+            },
+        ),
+        (daemon_set("iaa"), {"iaa.intel.com/wq-user-dedicated": ["wq-user-dedicated-wq1.0-0"]}),
+        (custom("Dlb", logLevel=4), {"dlb.intel.com/pf": ["/dev/dlb0"], "dlb.intel.com/vf": ["/dev/dlb2"]}),
+        (
+            daemon_set("sgx", "-enclave-limit=20", "-provision-limit=0"),
+            {"sgx.intel.com/enclave": shares("sgx-enclave-{}", 20)},
+        ),
+        (
+            custom("Sgx", enclaveLimit=1, provisionLimit=2),
+            {"sgx.intel.com/enclave": ["sgx-enclave-0"], "sgx.intel.com/provision": shares("sgx-provision-{}", 2)},
+        ),
+        (daemon_set("qat", "-allocation-policy=balanced"), {"qat.intel.com/cy": ["0000:70:00.1"]}),
+        (custom("Qat", kernelVfDrivers=["4xxxvf", "c6xxvf"]), {"qat.intel.com/cy": ["0000:70:00.1"]}),
+    ],
+    ids=lambda value: str(value.get("kind", "")) if "kind" in value else "",
+)
+def test_what_a_plugin_advertised_is_advertised(root, document, expected):
+    """Resources and ids, with its flags and with the object of its operator."""
+    assert served(root, imported(document).config) == expected
+
+
+def test_functions_of_older_qats_are_generic():
+    """Their resource is not named by their services."""
+    classes = imported(custom("Qat", kernelVfDrivers=["c6xxvf"])).config["classes"]["define"]
+
+    assert [*classes] == ["intel-qat-generic"]
+    assert classes["intel-qat-generic"]["find"]["device"] == ["0x37c9"]
+    assert classes["intel-qat-generic"]["plugin"]["resource"] == "qat.intel.com/generic"
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (daemon_set("qat"), "no variables QAT0"),
+        (daemon_set("qat", "-dpdk-driver", "igb_uio"), "under vfio-pci alone"),
+        (daemon_set("dsa", "-driver=vfio-pci"), "not served by the class"),
+        (daemon_set("sgx", "-dcap-infra-resources"), "two resources are not served"),
+        (custom("Dlb", sharedDevNum=2), "spec.sharedDevNum is left out"),
+    ],
+)
+def test_what_is_not_as_before_is_named(document, words):
+    """A note for a person."""
+    assert any(words in note for note in imported(document).notes)
+
+
+def test_flags_that_another_plugin_has_as_well_are_still_taken_for_that_one():
+    """`-shared-dev-num` alone is the GPU plugin's, as before; a name decides otherwise."""
+    assert import_text("-shared-dev-num=2", "the text", None)[0].plugin == "intel-gpu"
+    assert import_text("-shared-dev-num=2", "the text", "intel-npu")[0].plugin == "intel-npu"
