@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import herds
 import system_calls
@@ -18,12 +19,15 @@ from measure import figure, headline, median_seconds, milliseconds
 from polled import polled
 
 from devherd._native import Scanner
+from devherd.config.classes import shipped_names
 from devherd.config.model import Config
 from devherd.config.vendors import Vendors
+from devherd_sim.node.entry import Entry, File, attributes, link, named_link
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
+from devherd_sim.node.tree import write_tree
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ SUBJECTS = (
 REPEATS = 100
 RESCANS = 20
 FEW_AND_MORE_CARDS = (8, 16)
+MOST_OF_CLASS = 128
+MANY_CLASSES = 16
 # AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
 AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
 
@@ -87,6 +93,9 @@ def main() -> None:
     headline("scan of the node with everything (simulated tree on a disk file system)")
     with tempfile.TemporaryDirectory() as directory:
         _everything(SimulatedNode.create(Path(directory) / "node", preset("everything")).root)
+    headline("device classes")
+    with tempfile.TemporaryDirectory() as directory:
+        _classes(Path(directory) / "node")
 
 
 def settings(vendor: str) -> str:
@@ -199,6 +208,58 @@ def _everything(root: Path) -> None:
     if calls is not None:
         figure("system calls of the first scan", f"{calls[0]}")
         figure("system calls a device of each further scan", f"{calls[1] / devices:.1f}")
+
+
+def _classes(root: Path) -> None:
+    """Devices that a class describes, and what classes that find nothing cost on a node without them."""
+    made = [entry for number in range(MOST_OF_CLASS) for entry in _npu(number)]
+    write_tree(made, root)
+    found = _of_classes(root, {"enable": ["intel-npu"]})
+    assert len(found.scan().devices) == MOST_OF_CLASS
+    figure(f"{MOST_OF_CLASS} devices of a class", milliseconds(median_seconds(found.scan, REPEATS)))
+    everything = SimulatedNode.create(root.parent / "everything", preset("everything")).root
+    none, shipped, nothing = (
+        median_seconds(_of_classes(everything, classes, Config(host_root=everything).vendors).scan, REPEATS)
+        for classes in (
+            {},
+            {"enable": shipped_names()},
+            {"define": {f"none-{number}": _finds_nothing(number) for number in range(MANY_CLASSES)}},
+        )
+    )
+    figure("the node with everything, without classes", milliseconds(none))
+    figure("with all shipped classes", milliseconds(shipped), "", f"{milliseconds(shipped - none)} more")
+    more = f"{milliseconds(nothing - none)} more"
+    figure(f"with {MANY_CLASSES} classes that find nothing", milliseconds(nothing), "0.200 ms more", more)
+
+
+def _of_classes(root: Path, classes: dict[str, Any], vendors: Vendors | None = None) -> Scanner:
+    """A scanner of these classes, with these vendors or none."""
+    off = Vendors.model_validate({name: {"enabled": False} for name in Vendors.model_fields})
+    config = Config.model_validate({"classes": classes, "vendors": vendors or off, "host_root": root})
+    return Scanner(str(root), json.dumps(json.loads(config.native_json()) | {"simulated_host": True}))
+
+
+def _finds_nothing(number: int) -> dict[str, Any]:
+    find = {"class": "misc", "name": f"widget{number}-{{n}}"} if number % 2 else {"class": f"widget{number}"}
+    return {"find": find, "plugin": {"resource": f"example.com/widget{number}"}}
+
+
+def _npu(number: int) -> list[Entry]:
+    """A function with its NPU."""
+    address = f"0000:{number:02x}:00.0"
+    path = f"sys/devices/pci0000:00/{address}"
+    uevent = f"DRIVER=intel_vpu\nPCI_CLASS=120000\nPCI_ID=8086:7D1D\nPCI_SUBSYS_ID=8086:0\nPCI_SLOT_NAME={address}"
+    node = f"accel/accel{number}"
+    return [
+        *attributes(path, {"vendor": "0x8086", "device": "0x7d1d", "class": "0x120000", "numa_node": "0"}),
+        File.line(f"{path}/uevent", uevent),
+        File.line(f"{path}/{node}/uevent", f"MAJOR=261\nMINOR={number}\nDEVNAME={node}"),
+        File.line(f"{path}/{node}/dev", f"261:{number}"),
+        link(f"{path}/driver", "sys/bus/pci/drivers/intel_vpu"),
+        named_link("sys/bus/pci/devices", path),
+        named_link("sys/class/accel", f"{path}/{node}"),
+        File(f"dev/{node}", b""),
+    ]
 
 
 def _read(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeVar, final
 _T = TypeVar("_T")
 
 __all__ = [
+    "ClassEntry",
     "Device",
     "Devlink",
     "DirectoryWatch",
@@ -503,6 +504,24 @@ class Scan:
     def changed(self) -> bool: ...
 
 @final
+class ClassEntry:
+    """An entry of a directory in which a class looks for devices."""
+
+    @property
+    def path(self) -> str:
+        """Without the host root."""
+
+    @property
+    def class_name(self) -> str: ...
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is a device of the class, or a part of one."""
+
+    @property
+    def why(self) -> str:
+        """Why it is none; empty if it is one."""
+
+@final
 class Scanner:
     """Scans one host. `settings` is JSON with the keys in rust/src/settings.rs; ValueError if it does not fit.
 
@@ -534,6 +553,9 @@ class Scanner:
 
     def are_gone(self, devices: list[Device]) -> list[bool]:
         """Whether each of these devices is known to be gone, although the last scan could not examine it."""
+
+    def class_entries(self) -> list[ClassEntry]:
+        """What became of each entry of the directories in which the classes of the settings look; by class, in order."""
 
     def watched_directories(self) -> list[str]: ...
     def processor_nodes(self) -> list[int]:

@@ -17,6 +17,7 @@ use devherd_native::edits::{Edits, Way};
 use devherd_native::host::resolve::in_root;
 use devherd_native::scan::{Scan, Scanner};
 use devherd_native::settings::Settings;
+use devherd_native::vendors::classes::ClassEntry;
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -775,4 +776,41 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn whoever_writes_a_class_is_told_why_an_entry_is_no_device_of_it() {
+    let tree = npus();
+    tree.add(&function("0000:00:0d.0", "habanalabs", "1da3:1020"));
+    tree.add(&class_device("accel", &format!("{ROOT}/0000:00:0d.0"), "accel2", "261:2"));
+    let mut broken = npu();
+    broken["name"] = json!("broken");
+    broken["facts"] = class(&json!({"facts": [{"name": "kind", "read": "kind"}]}))["facts"].clone();
+    broken["resource"] = json!("example.com/{kind}");
+    let mut other = npu();
+    (other["name"], other["find"]["attr"]) = (json!("other"), json!({"dev": "261:7"}));
+    let mut again = npu();
+    again["name"] = json!("again");
+    let entries = scanner(&tree, &[npu(), broken, other, again]).class_entries();
+    let told = |class: &str| {
+        let of_class = entries.iter().filter(|entry| entry.class == class);
+        let row =
+            |entry: &ClassEntry| (entry.path.file_name().unwrap().to_str().unwrap().to_owned(), entry.why.clone());
+        assert!(entries.iter().all(|entry| entry.is_taken == entry.why.is_empty()));
+        of_class.map(row).collect::<Vec<_>>()
+    };
+    let rows = |rows: [(&str, &str); 4]| rows.map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec();
+    let others = ("the driver is `habanalabs`, not `intel_vpu`", "the name does not fit `accel{n}`");
+    let names = ["accel_controlD0", "accel0", "accel1", "accel2"];
+    let of = |why: &str| rows([(names[0], others.1), (names[1], why), (names[2], why), (names[3], others.0)]);
+    let sorted = |mut rows: Vec<(String, String)>| {
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(told("intel-npu")), sorted(of("")));
+    assert_eq!(sorted(told("again")), sorted(of("class `intel-npu` has it")));
+    let broken = told("broken").into_iter().find(|(name, _)| name == "accel0").unwrap();
+    assert!(broken.1.ends_with("accel0/kind: No such file or directory (os error 2)"), "{broken:?}");
+    let other = told("other").into_iter().find(|(name, _)| name == "accel0").unwrap();
+    assert_eq!(other.1, "`dev` is `261:0`, not `261:7`");
 }

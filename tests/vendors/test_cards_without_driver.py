@@ -1,5 +1,6 @@
 """Hardware that is no device: cards without their driver or under another one, and accelerators that nobody serves."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from answering import core_settings
 
 from devherd._native import Scanner
+from devherd.config.classes import shipped_names
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.proto import spool_pb2
@@ -171,6 +173,7 @@ def with_accelerators(root: Path) -> Path:
         path = f"sys/devices/pci{address[:7]}/{address}"
         made += [
             File.line(f"{path}/accel/accel{number}/dev", f"261:{number}"),
+            link(f"sys/dev/char/261:{number}", f"{path}/accel/accel{number}"),
             link(f"{path}/accel/accel{number}/device", path),
             named_link("sys/class/accel", f"{path}/accel/accel{number}"),
             DeviceNode(f"dev/accel/accel{number}", "char", 261, number),
@@ -293,19 +296,27 @@ OWN_NODES = {
     "hailo0": [
         *function("0000:05:00.0", "1e60:2864", "0b4000", "hailo"),
         File.line("sys/devices/pci0000:05/0000:05:00.0/hailo_chardev/hailo0/dev", "510:0"),
+        link("sys/dev/char/510:0", "sys/devices/pci0000:05/0000:05:00.0/hailo_chardev/hailo0"),
     ],
     "ami0": [
         *function("0000:05:00.0", "10ee:50b4", "120000", "ami"),
         File.line("sys/devices/pci0000:05/0000:05:00.0/ami/ami0/dev", "510:0"),
+        link("sys/dev/char/510:0", "sys/devices/pci0000:05/0000:05:00.0/ami/ami0"),
         File.line("sys/devices/pci0000:05/0000:05:00.0/ami/ami0/uevent", "MAJOR=510\nMINOR=0\nDEVNAME=ami0"),
+    ],
+    "wq/deep": [
+        *function("0000:05:00.0", "1e60:2864", "0b4000", "hailo"),
+        File.line("sys/devices/pci0000:05/0000:05:00.0/unit0/queue0/wq!deep/dev", "510:0"),
+        link("sys/dev/char/510:0", "sys/devices/pci0000:05/0000:05:00.0/unit0/queue0/wq!deep"),
     ],
     "habana/hl0": [
         *function("0000:05:00.0", "1da3:1020", "120000", "habanalabs"),
         File.line("sys/devices/pci0000:05/0000:05:00.0/misc/hl/dev", "510:0"),
+        link("sys/dev/char/510:0", "sys/devices/pci0000:05/0000:05:00.0/misc/hl"),
         File.line("sys/devices/pci0000:05/0000:05:00.0/misc/hl/uevent", "DEVNAME=habana/hl0"),
     ],
 }
-"""Accelerators with their node: named as its class device, or as the kernel's event of it names it."""
+"""Accelerators with their node: named as its class device, at any depth, or as the kernel's event of it names it."""
 
 
 @pytest.mark.parametrize("node", OWN_NODES)
@@ -316,3 +327,64 @@ def test_an_accelerator_whose_own_node_is_offered_is_not_noted_any_more(tmp_path
     generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": f"/dev/{node}"}]}]}]
     config = Config.model_validate({"host_root": tmp_path, "generic": generic})
     assert scan_once(resolve(config)).notices == []
+
+
+def test_an_accelerator_is_served_whatever_link_generic_offers_to_its_node(tmp_path):
+    """A name that udev gives to the node."""
+    node = [*OWN_NODES["hailo0"], DeviceNode("dev/hailo0", "char", 510, 0), link("dev/by-id/first", "dev/hailo0")]
+    write_tree(node, tmp_path)
+    generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": "/dev/by-id/first"}]}]}]
+    config = Config.model_validate({"host_root": tmp_path, "generic": generic})
+    assert scan_once(resolve(config)).notices == []
+
+
+def test_an_accelerator_that_a_class_serves_is_noted_with_its_class_until_that_is_switched_on(tmp_path):
+    """By driver or id; classes of the wheel."""
+    root = with_accelerators(tmp_path)
+    named = {
+        note.device: found[1] for note in report(root).notices if (found := re.search("the class `(.*?)`", note.error))
+    }
+    assert named == {"0000:00:0b.0": "intel-npu", "0000:6b:00.0": "intel-qat", "0000:6d:00.0": "intel-qat"}
+    assert set(named.values()) <= set(shipped_names())
+    config = Config.model_validate({"host_root": root, "classes": {"enable": ["intel-npu"]}})
+    found = scan_once(resolve(config))
+    assert [offer.name for offer in found.offers] == ["npu.intel.com/accel"]
+    assert "0000:00:0b.0" not in {note.device for note in found.notices}
+
+
+def queue(function_path: str, unit: str, number: int) -> list[Entry]:
+    """A work queue of idxd that is enabled for users, and its node below it: drivers/dma/idxd/cdev.c of Linux."""
+    kind = "iax" if unit.startswith("iax") else "dsa"
+    path = f"{function_path}/{unit}/wq{unit[3:]}.{number}"
+    node = f"{path}/{kind}!wq{unit[3:]}.{number}"
+    return [
+        *attributes(path, {"state": "enabled", "type": "user", "mode": "shared"}),
+        File.line(f"{node}/dev", f"509:{number}"),
+        File.line(f"{node}/uevent", f"MAJOR=509\nMINOR={number}\nDEVNAME={kind}/wq{unit[3:]}.{number}"),
+        named_link("sys/bus/dsa/devices", path),
+        named_link("sys/bus/dsa/devices", node),
+        DeviceNode(f"dev/{kind}/wq{unit[3:]}.{number}", "char", 509, number),
+    ]
+
+
+def test_work_queues_that_nobody_offers_are_noted_with_their_class(tmp_path):
+    """DSA and IAA are no accelerators by their PCI class; without a queue for users there is nothing to offer."""
+    dsa, iaa = "sys/devices/pci0000:6a/0000:6a:01.0", "sys/devices/pci0000:6a/0000:6a:02.0"
+    made = [
+        *function("0000:6a:01.0", "8086:0b25", "088000", "idxd"),
+        *function("0000:6a:02.0", "8086:0cfe", "088000", "idxd"),
+    ]
+    write_tree(made, tmp_path)
+    assert report(tmp_path).notices == []
+    write_tree([*queue(dsa, "dsa0", 0), *queue(dsa, "dsa0", 1), *queue(iaa, "iax1", 0)], tmp_path)
+    assert [(note.device, *note.error.split(": ", 1)) for note in report(tmp_path).notices] == [
+        (address, f"{them} not offered", f"switch the class `{name}` on: `classes: {{enable: [{name}]}}`")
+        for address, them, name in (
+            ("0000:6a:01.0", "2 work queues for users are", "intel-dsa"),
+            ("0000:6a:02.0", "1 work queue for users is", "intel-iaa"),
+        )
+    ]
+    config = Config.model_validate({"host_root": tmp_path, "classes": {"enable": ["intel-dsa", "intel-iaa"]}})
+    found = scan_once(resolve(config))
+    assert [offer.name for offer in found.offers] == ["dsa.intel.com/wq-user-shared", "iaa.intel.com/wq-user-shared"]
+    assert found.notices == []

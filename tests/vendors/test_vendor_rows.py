@@ -13,7 +13,7 @@ from devherd.offers import rules
 from devherd_sim.node.presets import PRESETS, preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
-NAMED_AT_THE_TOP = ("generic", "classes", "simulated")
+NAMED_AT_THE_TOP = ("classes", "generic", "simulated")
 
 
 def test_every_row_has_its_section_in_the_configuration():

@@ -60,7 +60,7 @@ mod _native {
         Evidence, FactDeclaration, HealthSource, Meaning, VendorRow, facts, health_sources, vendors,
     };
     #[pymodule_export]
-    use super::scanner::{NotExamined, Problem, Scan, Scanner};
+    use super::scanner::{ClassEntry, NotExamined, Problem, Scan, Scanner};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -11,6 +11,7 @@ use super::container_edits::{Edits, way};
 use super::devices::{Device, Finding, Platform};
 use super::{beat_of, lock};
 use crate::settings::Settings;
+use crate::vendors::classes;
 use crate::{device, scan};
 
 #[pyclass(frozen, eq, module = "devherd._native")]
@@ -150,6 +151,37 @@ impl Scan {
     }
 }
 
+#[pyclass(frozen, eq, module = "devherd._native")]
+#[derive(PartialEq)]
+pub(super) struct ClassEntry(classes::ClassEntry);
+
+#[pymethods]
+impl ClassEntry {
+    #[getter]
+    fn path(&self) -> Cow<'_, str> {
+        self.0.path.to_string_lossy()
+    }
+
+    #[getter]
+    fn class_name(&self) -> &str {
+        &self.0.class
+    }
+
+    #[getter]
+    fn is_taken(&self) -> bool {
+        self.0.is_taken
+    }
+
+    #[getter]
+    fn why(&self) -> &str {
+        &self.0.why
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
 #[pyclass(frozen, module = "devherd._native")]
 pub(super) struct Scanner(pub(super) Mutex<scan::Scanner>);
 
@@ -205,6 +237,10 @@ impl Scanner {
     fn are_gone(&self, py: Python<'_>, devices: Vec<Py<Device>>) -> Vec<bool> {
         let devices = devices.iter().map(|device| Arc::clone(&device.get().0)).collect();
         py.detach(|| lock(&self.0).are_gone(devices))
+    }
+
+    fn class_entries(&self, py: Python<'_>) -> Vec<ClassEntry> {
+        py.detach(|| lock(&self.0).class_entries()).into_iter().map(ClassEntry).collect()
     }
 
     fn watched_directories(&self, py: Python<'_>) -> Vec<String> {

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Scan;
+use super::{Scan, nodes_of};
 use crate::device::{Device, Found, Problem};
 use crate::host::Host;
-use crate::host::resolve::in_root;
 use crate::vendors::classes::{COMMON, VENDOR};
 
 /// What the devices of the other vendors consist of, and their vendors.
@@ -54,13 +53,7 @@ impl Claimed {
     fn add(&mut self, host: &Host, device: &Device) {
         let functions = device.functions.iter().map(|function| (function.path.clone(), device.vendor.to_string()));
         self.functions.extend(functions);
-        for node in device.paths.iter().filter(|path| Path::new(&path.path).starts_with("/dev")) {
-            // A generic device may have a link to the node, such as those of /dev/serial.
-            let end = in_root(host, Path::new(&node.path)).map(|end| host.own_path(end));
-            self.nodes.extend(
-                end.into_iter().chain([PathBuf::from(&node.path)]).map(|path| (path, device.vendor.to_string())),
-            );
-        }
+        self.nodes.extend(nodes_of(host, device).map(|node| (node, device.vendor.to_string())));
     }
 
     /// The vendor that has a part of the device, and the part.

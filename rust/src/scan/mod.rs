@@ -16,7 +16,9 @@ use crate::fence::{Fence, Outcome};
 use crate::health::Poller;
 use crate::host::Host;
 use crate::host::attribute::refused_opens;
+use crate::host::resolve::in_root;
 use crate::settings::Settings;
+use crate::vendors::classes::{ClassEntry, Classes};
 use crate::vendors::{LeftOut, Vendor};
 use unserved::{Said, Unserved};
 
@@ -124,7 +126,7 @@ impl Scanner {
             scan.look_again |= found.look_again;
         }
         let refused = refused_opens();
-        let Said { driverless, notices } = self.unserved.look(&host, &scan);
+        let Said { driverless, notices } = self.unserved.look(&host, &scan, &self.settings.vendors.classes);
         if refused_opens() != refused {
             self.unserved = Unserved::default();
         }
@@ -181,6 +183,12 @@ impl Scanner {
         };
         let outcomes = self.fence.each(devices, |device| device.card.clone(), is_gone);
         outcomes.into_iter().map(|outcome| matches!(outcome, Outcome::Done(true))).collect()
+    }
+
+    /// What became of each entry that a class of the settings looked at.
+    #[must_use]
+    pub fn class_entries(&self) -> Vec<ClassEntry> {
+        Classes::new(self.settings.vendors.classes.clone()).explained(&self.host.for_a_scan(), &self.fence)
     }
 
     /// Drops what the vendors remember of earlier scans: something has happened on the host.
@@ -265,6 +273,15 @@ fn node_directories(devices: &[Arc<Device>]) -> BTreeSet<PathBuf> {
     let directories: HashSet<&str> = nodes.filter_map(|node| Some(node.path.rsplit_once('/')?.0)).collect();
     let directory = |directory: &str| PathBuf::from(if directory.is_empty() { "/" } else { directory });
     directories.into_iter().map(directory).collect()
+}
+
+/// The paths below /dev of a device, and where they lead: a generic device may have a link, such as those of /dev/serial.
+fn nodes_of(host: &Host, device: &Device) -> impl Iterator<Item = PathBuf> {
+    let paths = device.paths.iter().map(|path| Path::new(&path.path)).filter(|path| path.starts_with("/dev"));
+    paths.flat_map(|path| {
+        let end = in_root(host, path).map(|end| host.own_path(end)).ok().filter(|end| end != path);
+        end.into_iter().chain([path.to_path_buf()])
+    })
 }
 
 /// Replaces each device that has not changed since the last scan by that scan's object: ten thousand need not be

@@ -14,9 +14,10 @@ use crate::device::{Problem, Refusal, VENDOR_OF_NONE};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 use crate::host::directory::{self, Directory};
+use crate::vendors::classes::DeviceClass;
 use crate::vendors::table::{ACCELERATOR, CO_PROCESSOR, DISPLAY, Hardware, ROWS};
 
-use super::Scan;
+use super::{Scan, nodes_of};
 
 /// The driver of Linux for NVIDIA's GPUs. Nobody binds it to a GPU for containers or virtual machines.
 const NOUVEAU: &str = "nouveau";
@@ -39,6 +40,29 @@ const NO_SHELL: [u16; 2] = [0x903f, 0xabcd];
 /// <https://github.com/Xilinx/XRT>.
 const FACTORY: [u16; 7] = [0xd000, 0xd004, 0xd008, 0xd00c, 0xd020, 0xd03c, 0xd04c];
 const XCLMGMT: &str = "xclmgmt";
+
+/// A class of `python/devherd/classes` and the functions that it serves, or whose virtual functions it serves.
+struct ForClass {
+    class: &'static str,
+    maker: u16,
+    /// Ids of `device`; any if empty.
+    models: &'static [u16],
+    /// The driver; any if empty.
+    driver: &'static str,
+}
+
+/// Drivers and ids: drivers/accel/ivpu/ivpu_drv.h and drivers/crypto/intel/qat/qat_common/adf_accel_devices.h of Linux,
+/// Intel's DLB driver, <https://github.com/tenstorrent/tt-kmd>.
+const OF_CLASSES: [ForClass; 4] = [
+    ForClass { class: "intel-npu", maker: 0x8086, models: &[], driver: "intel_vpu" },
+    ForClass { class: "intel-qat", maker: 0x8086, models: &[0x4940, 0x4942, 0x4944, 0x4946], driver: "" },
+    ForClass { class: "intel-dlb", maker: 0x8086, models: &[0x2710, 0x2714], driver: "" },
+    ForClass { class: "tenstorrent", maker: 0x1e52, models: &[], driver: "" },
+];
+
+/// Names of the work queues that idxd makes for users, on its bus, and their classes:
+/// drivers/dma/idxd/cdev.c of Linux.
+const QUEUES: [(&str, &str); 2] = [("dsa!wq", "intel-dsa"), ("iax!wq", "intel-iaa")];
 
 /// Remembers for each PCI function whether it can be unserved hardware.
 #[derive(Debug, Default)]
@@ -65,8 +89,8 @@ struct Candidate {
 
 impl Unserved {
     /// Finds the hardware that the vendors of this scan do not serve. Virtual functions are left out, because they may
-    /// be meant for virtual machines.
-    pub(super) fn look(&mut self, host: &Host, scan: &Scan) -> Said {
+    /// be meant for virtual machines. `classes` are those that are switched on.
+    pub(super) fn look(&mut self, host: &Host, scan: &Scan, classes: &[DeviceClass]) -> Said {
         let mut said = Said::default();
         let Some(listed) = Functions::of(host) else {
             self.functions.clear();
@@ -99,14 +123,15 @@ impl Unserved {
             if driver.is_none() && candidate.of.is_some() {
                 said.driverless.extend(candidate.lacks_its_driver(host, &place, address));
             } else if candidate.is_strange_to(driver.as_deref()) {
-                let served = served.get_or_insert_with(|| Served::of(scan));
+                let served = served.get_or_insert_with(|| Served::of(host, scan));
                 if !served.has(&path, candidate) {
-                    candidate.is_not_offered(&place, address, driver.as_deref(), &mut said);
+                    candidate.is_not_offered(&place, address, driver.as_deref(), classes, &mut said);
                 }
             }
         }
         said.notices.extend(vgpus(host, &listed, scan));
-        said.notices.extend(other_accelerators(host, scan, &mut served, &self.functions));
+        said.notices.extend(other_accelerators(host, scan, classes, &mut served, &self.functions));
+        said.notices.extend(queues(host, scan, classes, &mut served));
         said
     }
 }
@@ -163,7 +188,14 @@ impl Candidate {
         Some(Problem::refused(vendor, place, Refusal { what, is_bound: false }, &cure).of(address))
     }
 
-    fn is_not_offered(&self, place: &Path, address: &str, driver: Option<&str>, said: &mut Said) {
+    fn is_not_offered(
+        &self,
+        place: &Path,
+        address: &str,
+        driver: Option<&str>,
+        classes: &[DeviceClass],
+        said: &mut Said,
+    ) {
         let ids = self.ids();
         let (under, driver) =
             (driver.map_or_else(|| "without a driver".to_owned(), |name| format!("driven by {name}")), driver);
@@ -202,8 +234,21 @@ impl Candidate {
                     said.notices.push(Problem::new(XILINX_FPGA, place, error).of(address));
                 }
             }
-            (None, _) => said.notices.push(accelerator(place, &format!("({ids}) {under}")).of(address)),
+            (None, _) => {
+                let class = self.class_for(driver);
+                said.notices.push(accelerator(place, &format!("({ids}) {under}"), class, classes).of(address));
+            }
         }
+    }
+
+    /// The class that would serve it.
+    fn class_for(&self, driver: Option<&str>) -> Option<&'static str> {
+        let is_it = |one: &&ForClass| {
+            one.maker == self.id.0
+                && (one.models.is_empty() || one.models.contains(&self.id.1))
+                && (one.driver.is_empty() || driver == Some(one.driver))
+        };
+        OF_CLASSES.iter().find(is_it).map(|one| one.class)
     }
 
     /// Whether it is what a card of Xilinx shows that was not flashed, or has fallen back to its factory image.
@@ -243,33 +288,50 @@ fn is_accelerator(class: u16) -> bool {
     class >> 8 == ACCELERATOR || class == CO_PROCESSOR
 }
 
-fn accelerator(place: &Path, what: &str) -> Problem {
-    let error = format!(
-        "an accelerator {what}, of a kind that no vendor here serves: its nodes can be offered by `generic`, or its \
-         maker's own plugin serves it"
-    );
+/// The note on an accelerator, with the class that would serve it unless that is switched on.
+fn accelerator(place: &Path, what: &str, class: Option<&str>, classes: &[DeviceClass]) -> Problem {
+    let by_class = class.filter(|class| !is_on(class, classes)).map(switch_on);
+    let cure = by_class
+        .unwrap_or_else(|| "its nodes can be offered by `generic`, or its maker's own plugin serves it".to_owned());
+    let error = format!("an accelerator {what}, of a kind that no vendor here serves: {cure}");
     Problem::new(VENDOR_OF_NONE, place, error)
+}
+
+fn is_on(class: &str, classes: &[DeviceClass]) -> bool {
+    classes.iter().any(|one| one.name() == class)
+}
+
+fn switch_on(class: &str) -> String {
+    format!("switch the class `{class}` on: `classes: {{enable: [{class}]}}`")
 }
 
 /// What the devices of a scan consist of.
 struct Served {
     /// `0000:3b:00` of their functions: some functions of a card are for its management.
     slots: BTreeSet<String>,
-    nodes: BTreeSet<String>,
+    /// As the devices name them, and where they are if these are links.
+    nodes: BTreeSet<PathBuf>,
+    /// The nodes of each PCI function on the host, served or not, by address.
+    of_functions: BTreeMap<String, Vec<PathBuf>>,
     /// Vendors whose hardware could not be looked at.
     unknown: BTreeSet<&'static str>,
 }
 
 impl Served {
-    fn of(scan: &Scan) -> Self {
+    fn of(host: &Host, scan: &Scan) -> Self {
         let functions =
             scan.devices.iter().flat_map(|device| &device.functions).map(|function| file_name(&function.path));
         let cards = scan.devices.iter().map(|device| device.card.clone());
         let unseen = scan.unseen.iter().filter_map(|part| part.card.clone());
         let slots = functions.chain(cards).chain(unseen).filter_map(|address| slot(&address));
-        let nodes = scan.devices.iter().flat_map(|device| &device.paths).map(|path| path.path.clone());
+        let nodes = scan.devices.iter().flat_map(|device| nodes_of(host, device));
         let unknown = scan.unseen.iter().filter(|part| part.card.is_none()).map(|part| part.vendor);
-        Self { slots: slots.collect(), nodes: nodes.collect(), unknown: unknown.collect() }
+        Self {
+            slots: slots.collect(),
+            nodes: nodes.collect(),
+            of_functions: nodes_of_functions(host),
+            unknown: unknown.collect(),
+        }
     }
 
     fn has(&self, function: &Path, candidate: Candidate) -> bool {
@@ -284,29 +346,65 @@ impl Served {
     /// Whether a device has the node of the function's IOMMU group.
     fn has_group(&self, function: &Path) -> bool {
         let group = directory::link(&function.join("iommu_group"));
-        group.is_ok_and(|group| self.nodes.contains(&format!("/dev/vfio/{}", file_name(&group))))
+        group.is_ok_and(|group| self.nodes.contains(&Path::new("/dev/vfio").join(file_name(&group))))
     }
 
-    /// Whether a device has a node of the function: those of its class devices, `<function>/<class>/<name>`.
+    /// Whether a device has a node of the function.
     fn has_node(&self, function: &Path) -> bool {
-        let names = |path: &Path| Directory::open(path).and_then(|open| open.names()).unwrap_or_default();
-        names(function).into_iter().map(|class| function.join(class)).any(|class| {
-            names(&class).into_iter().any(|name| {
-                let device = class.join(&name);
-                directory::exists(&device.join("dev")) && self.nodes.contains(&node_of(&class, &name))
-            })
-        })
+        let nodes = self.of_functions.get(&file_name(function)).map(Vec::as_slice).unwrap_or_default();
+        nodes.iter().any(|node| self.nodes.contains(node))
     }
 }
 
+/// The nodes of PCI functions, by address: each character device has an entry in /sys/dev/char, at whatever depth below
+/// its function it is.
+fn nodes_of_functions(host: &Host) -> BTreeMap<String, Vec<PathBuf>> {
+    let mut nodes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let Ok(devices) = Directory::open(host.sys("dev/char")) else { return nodes };
+    for number in devices.unsorted_names().unwrap_or_default() {
+        let Ok(target) = devices.link(&number) else { continue };
+        let device = host.behind_link(devices.path(), &target);
+        if let Some(address) = pci::function_of(&device).and_then(pci::address_of) {
+            nodes.entry(address.to_owned()).or_default().push(node_of(&device));
+        }
+    }
+    nodes
+}
+
 /// The node of a class device: as its `uevent` names it; without one, as its class does.
-fn node_of(class: &Path, name: &str) -> String {
-    let uevent = Attribute::read(class.join(name).join("uevent"));
-    let named = uevent
+fn node_of(device: &Path) -> PathBuf {
+    let named = Attribute::read(device.join("uevent"))
         .ok()
         .and_then(|uevent| uevent.text().lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned));
-    let own_directory = || if file_name(class) == "accel" { format!("accel/{name}") } else { name.to_owned() };
-    format!("/dev/{}", named.unwrap_or_else(own_directory))
+    let (class, name) = (device.parent().map(file_name).unwrap_or_default(), file_name(device).replace('!', "/"));
+    let own_directory = || if class == "accel" { format!("accel/{name}") } else { name };
+    Path::new("/dev").join(named.unwrap_or_else(own_directory))
+}
+
+/// Work queues of DSA and IAA that are enabled for users and that no device has: a note for each function.
+fn queues(host: &Host, scan: &Scan, classes: &[DeviceClass], served: &mut Option<Served>) -> Vec<Problem> {
+    let Ok(bus) = Directory::open(host.sys("bus/dsa/devices")) else { return Vec::new() };
+    let mut numbers: BTreeMap<(PathBuf, &str), usize> = BTreeMap::new();
+    for name in bus.unsorted_names().unwrap_or_default() {
+        let class = QUEUES.iter().find(|(start, _)| name.starts_with(start)).map(|(_, class)| *class);
+        let Some(class) = class.filter(|class| !is_on(class, classes)) else { continue };
+        let Ok(target) = bus.link(&name) else { continue };
+        let queue = host.behind_link(bus.path(), &target);
+        let served = served.get_or_insert_with(|| Served::of(host, scan));
+        if let Some(function) = pci::function_of(&queue).filter(|_| !served.nodes.contains(&node_of(&queue))) {
+            *numbers.entry((function.to_path_buf(), class)).or_default() += 1;
+        }
+    }
+    let problem = |((function, class), number): ((PathBuf, &str), usize)| {
+        let them = if number == 1 {
+            "1 work queue for users is".to_owned()
+        } else {
+            format!("{number} work queues for users are")
+        };
+        let error = format!("{them} not offered: {}", switch_on(class));
+        Problem::new(VENDOR_OF_NONE, host.own_path(&function), error).of(file_name(&function))
+    };
+    numbers.into_iter().map(problem).collect()
 }
 
 /// `0000:3b:00` of `0000:3b:00.0`.
@@ -343,30 +441,36 @@ fn vgpus(host: &Host, listed: &Functions, scan: &Scan) -> Vec<Problem> {
 fn other_accelerators(
     host: &Host,
     scan: &Scan,
+    classes: &[DeviceClass],
     served: &mut Option<Served>,
     functions: &HashMap<String, Option<Candidate>>,
 ) -> Vec<Problem> {
-    let Ok(class) = Directory::open(host.sys("class/accel")) else { return Vec::new() };
-    let names = class.names().unwrap_or_default();
-    let entries = names.into_iter().filter(|name| directory::is_numbered(name, "accel"));
-    let noted = entries.filter_map(|name| {
-        let entry = host.behind_link(class.path(), &class.link(&name).ok()?);
+    let Ok(entries) = Directory::open(host.sys("class/accel")) else { return Vec::new() };
+    let names = entries.names().unwrap_or_default();
+    let names = names.into_iter().filter(|name| directory::is_numbered(name, "accel"));
+    let noted = names.filter_map(|name| {
+        let entry = host.behind_link(entries.path(), &entries.link(&name).ok()?);
         let device = entry.parent()?.parent()?.to_path_buf();
         let function = pci::function_of(&device).map(Path::to_path_buf);
         let is_candidate = |function: &PathBuf| functions.get(&file_name(function)).is_some_and(Option::is_some);
-        let served = served.get_or_insert_with(|| Served::of(scan));
-        if served.nodes.contains(&format!("/dev/accel/{name}"))
+        let served = served.get_or_insert_with(|| Served::of(host, scan));
+        if served.nodes.contains(&Path::new("/dev/accel").join(&name))
             || function.as_ref().is_some_and(|function| is_candidate(function) || served.has_function(function))
         {
             return None;
         }
+        let mut class = None;
         let under = match directory::link(&device.join("driver")) {
-            Ok(driver) => format!("driven by {}", file_name(driver)),
+            Ok(driver) => {
+                let driver = file_name(driver);
+                class = OF_CLASSES.iter().find(|one| one.driver == driver).map(|one| one.class);
+                format!("driven by {driver}")
+            }
             Err(_) if function.is_some() => "without a driver".to_owned(),
             // rocket has one device for all cores, to which no driver is bound: drivers/accel/rocket/rocket_drv.c of Linux.
             Err(_) => format!("({})", file_name(&device)),
         };
-        let problem = accelerator(&host.own_path(class.path().join(&name)), &under);
+        let problem = accelerator(&host.own_path(entries.path().join(&name)), &under, class, classes);
         Some(match function {
             Some(function) => problem.of(file_name(&function)),
             None => problem,

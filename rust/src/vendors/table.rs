@@ -296,6 +296,14 @@ vendors! {
         uses_ways: true,
         ..BLANK
     };
+    classes: Vec<DeviceClass> => |classes, _| Some(Classes::new(classes.clone())), Row {
+        name: classes::VENDOR,
+        title: "Devices by class",
+        found_in: "`classes` of the configuration",
+        facts: &["class", "name", "iommu_group", "usb_interface", "usb_port"],
+        model: &["class"],
+        ..BLANK
+    };
     generic: Vec<GenericDevice> => |devices, _| Some(Generic::new(devices.clone())), Row {
         name: generic::VENDOR,
         title: "Generic devices",
@@ -303,14 +311,6 @@ vendors! {
         is_pci: false,
         facts: &["group", "path", "pci_function", "serial", "usb_id", "usb_interface", "usb_port"],
         model: &["usb_id"],
-        ..BLANK
-    };
-    classes: Vec<DeviceClass> => |classes, _| Some(Classes::new(classes.clone())), Row {
-        name: classes::VENDOR,
-        title: "Devices by class",
-        found_in: "`classes` of the configuration",
-        facts: &["class", "name", "iommu_group", "usb_interface", "usb_port"],
-        model: &["class"],
         ..BLANK
     };
     simulated: Vec<SimulatedDevice> => |devices, _| Some(Simulated::new(devices.clone())), Row {

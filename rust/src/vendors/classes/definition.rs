@@ -238,6 +238,12 @@ fn parsed(described: Described) -> Result<DeviceClass, String> {
 }
 
 impl DeviceClass {
+    /// The name of the class.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether each place is filled by something, and each name has one meaning.
     fn check(&self) -> Result<(), String> {
         let mut known: BTreeSet<&str> = BTreeSet::from([CLASS, NAME, NODE, NUMBER]);

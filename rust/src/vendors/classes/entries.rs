@@ -73,6 +73,57 @@ fn directories(find: &Find) -> Vec<String> {
     }
 }
 
+/// Every entry of the directories of a class, whether it fits or not.
+pub(super) fn looked_at(host: &Host, vendor: &'static str, find: &Find, found: &mut Found) -> Vec<Entry> {
+    let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
+    let mut search = Search { host, vendor, listed, entries, places, found };
+    let mut all = Vec::new();
+    for directory in directories(find) {
+        let Some((open, names)) = search.list(&directory) else { continue };
+        let is_pci = find.within == Within::Bus("pci".to_owned());
+        for name in names.into_iter().filter(|name| !is_pci || pci::is_address(name)) {
+            let Ok(path) = search.behind(&open, &name) else { continue };
+            let function = function_of(&path).map(Path::to_path_buf);
+            all.push(Entry { name, path, function, classes: Vec::new() });
+        }
+    }
+    all
+}
+
+/// The parts of an entry's name, if name and PCI function are what a class asks for.
+///
+/// # Errors
+/// What does not fit.
+pub(super) fn refusal(host: &Host, find: &Find, entry: &Entry) -> Result<Parts, String> {
+    let parts = match &find.name {
+        None => Parts::new(),
+        Some(pattern) => {
+            let refused = || format!("the name does not fit `{pattern}`");
+            pattern.parts(&entry.name, &Parts::new()).ok_or_else(refused)?
+        }
+    };
+    if !find.is_of_function() {
+        return Ok(parts);
+    }
+    let address = entry.function.as_deref().and_then(pci::address_of).ok_or("it belongs to no PCI function")?;
+    let functions = Functions::of(host).ok_or("there is no PCI bus")?;
+    let driver = functions.driver(address).unwrap_or_default();
+    if !find.drivers.is_empty() && !find.drivers.contains(&driver) {
+        let driver =
+            if driver.is_empty() { "there is no driver".to_owned() } else { format!("the driver is `{driver}`") };
+        return Err(format!("{driver}, not `{}`", find.drivers.join("` or `")));
+    }
+    for (name, wanted, id) in
+        [("vendor", &find.makers, functions.maker(address)), ("device", &find.models, functions.model(address))]
+    {
+        let id = id.unwrap_or_default();
+        if !wanted.is_empty() && !wanted.contains(&id) {
+            return Err(format!("`{name}` of the PCI function is {id:#06x}"));
+        }
+    }
+    Ok(parts)
+}
+
 impl Search<'_> {
     fn add(&mut self, place: usize, find: &Find, directory: &str) {
         if !self.listed.contains_key(directory) {

@@ -7,6 +7,7 @@
 //! entries     names in /sys/class and /sys/bus, PCI functions ─► entries that may be devices   (touches no hardware)
 //! inspection  an entry ─► which class, facts, nodes                              (behind the fence, entry by entry)
 //!   files       its files, each read once, none outside of /sys and /proc/driver
+//! explanation why an entry is no device, for people
 //! assembly    entries ─► devices: groups, no node twice
 //! ```
 //!
@@ -15,9 +16,12 @@
 mod assembly;
 mod definition;
 mod entries;
+mod explanation;
 mod files;
 mod inspection;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,6 +36,7 @@ use crate::host::Host;
 use crate::order::natural;
 pub use definition::DeviceClass;
 use definition::{CLASS, NODE, NUMBER};
+pub use explanation::ClassEntry;
 use inspection::{Answer, Made, inspect};
 
 /// The value of `vendor` in JSON, metrics and problems.
@@ -51,6 +56,14 @@ impl Classes {
     #[must_use]
     pub fn new(classes: Vec<DeviceClass>) -> Self {
         Self { classes: classes.into() }
+    }
+}
+
+impl Classes {
+    /// What became of each entry that a class looked at. Looks at every one, which a scan does not.
+    #[must_use]
+    pub fn explained(&self, host: &Host, fence: &Fence) -> Vec<ClassEntry> {
+        explanation::explained(host, fence, &self.classes)
     }
 }
 

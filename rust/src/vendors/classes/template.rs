@@ -1,6 +1,7 @@
 //! Texts with places in braces: templates, which facts fill, and patterns, which the kernel's names fill.
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// A part of such a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,15 @@ pub(super) type Parts = Vec<(String, String)>;
 /// A kernel name in which each place stands for a number: `accel{n}`. `!`, by which sysfs writes `/`, and `/` are the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamePattern(Vec<Piece>);
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => formatter.write_str(text),
+            Piece::Place(name) => write!(formatter, "{{{name}}}"),
+        })
+    }
+}
 
 impl NamePattern {
     /// # Errors
