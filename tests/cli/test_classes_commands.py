@@ -78,6 +78,12 @@ def test_a_file_is_tried_before_it_is_served(tmp_path, host):
     assert "    n = 0 (number) from /sys/devices/virtual/misc/widget0" in lines
     assert {"    node /dev/widget0 rw", "    WIDGET=0"} <= {*lines}
     assert lines[-1].startswith(f"problem: {broken}: ")
+    left = {
+        line.partition(": ")[0].removeprefix("  not "): line.partition(": ")[2] for line in lines if "  not " in line
+    }
+    assert {*left} == {"/sys/devices/virtual/misc/kvm", "/sys/devices/virtual/misc/widget1"}
+    assert all(left.values())
+    assert {one["path"]: one["why"] for one in told["not_taken"]} == left
     assert [one["path"] for one in told["problems"]] == [broken]
     [device] = told["devices"]
     assert (device["class"], device["resource"], len(device["ids"])) == ("widget", "acme.example/small", 5)
@@ -94,7 +100,7 @@ def test_a_class_that_finds_nothing_says_where_it_looked(tmp_path, host):
 
     assert (outcome.code, outcome.stdout) == (
         0,
-        "class standard-input: 0 devices\n  no entry of /sys/class/gadget fits `find`\n",
+        "class standard-input: 0 devices\n  there is no entry in /sys/class/gadget\n",
     )
 
 

@@ -116,3 +116,87 @@ def test_flags_that_another_plugin_has_as_well_are_still_taken_for_that_one():
     """`-shared-dev-num` alone is the GPU plugin's, as before; a name decides otherwise."""
     assert import_text("-shared-dev-num=2", "the text", None)[0].plugin == "intel-gpu"
     assert import_text("-shared-dev-num=2", "the text", "intel-npu")[0].plugin == "intel-npu"
+
+
+def test_the_devices_that_kubevirt_permits_become_classes_for_virtual_machines(root):
+    """With the variable and the nodes that KubeVirt gives; what another plugin serves stays with that."""
+    permitted = {
+        "pciHostDevices": [
+            {"pciVendorSelector": "8086:4941", "resourceName": "intel.com/qat"},
+            {"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/T4", "externalResourceProvider": True},
+        ],
+        "mediatedDevices": [{"mdevNameSelector": "GRID T4-1Q", "resourceName": "nvidia.com/GRID_T4-1Q"}],
+    }
+    spec = {"configuration": {"permittedHostDevices": permitted}}
+    found = imported({"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "x"}, "spec": spec})
+
+    assert [*found.config["classes"]["define"]] == ["qat"]
+    assert served(root, found.config) == {"intel.com/qat": ["0000:70:00.1"]}
+    assert any("nvidia.com/T4 is left out" in note for note in found.notes)
+    assert not found.serves_the_same  # the mediated devices
+
+
+SMARTER = "- {devicematch: '^ttyUSB[0-9]*$', nummaxdevices: 1}\n- {devicematch: ^snd$, nummaxdevices: 20}\n"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        yaml.safe_load(SMARTER),
+        {"config": yaml.safe_load(SMARTER)},
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"conf.yaml": SMARTER}},
+    ],
+)
+def test_the_patterns_of_smarter_device_manager_are_classes_and_names_are_paths(document):
+    """As a file, as values of its chart, and in its ConfigMap."""
+    config = imported(document).config
+
+    assert config["generic"] == [
+        {"name": "smarter-devices/snd", "groups": [{"count": 20, "paths": [{"path": "/dev/snd"}]}]}
+    ]
+    assert config["classes"]["define"] == {
+        "smarter-ttyusb": {
+            "find": {"class": "tty", "name": "ttyUSB{n}"},
+            "permissions": "rwm",
+            "plugin": {"resource": "smarter-devices/{name}"},
+        }
+    }
+    resolve(Config.model_validate(config))
+
+
+def test_a_pattern_that_names_no_kind_is_named():
+    """No guess."""
+    found = imported([{"devicematch": "^(a|b).*$", "nummaxdevices": 1}])
+
+    assert (found.config, found.serves_the_same) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "find"),
+    [
+        ('KERNEL=="video[0-9]*"', {"class": "video4linux", "name": "video{n}"}),
+        ('SUBSYSTEM=="sound", KERNEL=="card[0-9]*"', {"class": "sound", "name": "card{n}"}),
+        (
+            'SUBSYSTEM=="tty", ATTRS{idVendor}=="1a86", ATTRS{idProduct}=="7523"',
+            {"class": "tty", "above": {"attr": {"idVendor": "1a86", "idProduct": "7523"}}},
+        ),
+        ('SUBSYSTEM=="tty", ATTR{type}=="4"', {"class": "tty", "attr": {"type": "4"}}),
+        ('SUBSYSTEM=="tty", ENV{ID_VENDOR}=="x"', None),
+        ('SUBSYSTEM!="tty"', None),
+        ('ATTR{type}=="4"', None),
+    ],
+)
+def test_a_rule_of_akri_is_a_class_or_is_named(rule, find):
+    """The grammar of both is udev's; a class has a part of it."""
+    details = yaml.safe_dump({"udevRules": [rule]})
+    handler = {"name": "udev", "discoveryDetails": details}
+    document = {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "akri-udev"}}
+    found = imported(document | {"spec": {"capacity": 2, "discoveryHandler": handler}})
+
+    classes = found.config.get("classes", {}).get("define", {})
+    assert [one["find"] for one in classes.values()] == ([find] if find else [])
+    assert [one["plugin"] for one in classes.values()] == (
+        [{"resource": "akri.sh/akri-udev", "shares": 2}] if find else []
+    )
+    assert not found.serves_the_same
+    resolve(Config.model_validate(found.config))

@@ -22,7 +22,6 @@ def custom(kind, group, **spec):
     return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
 
 
-SMARTER = "- devicematch: ^ttyUSB[0-9]*$\n  nummaxdevices: 1\n"
 NODE_POLICY = custom(
     "SriovNetworkNodePolicy",
     "sriovnetwork.openshift.io",
@@ -30,7 +29,7 @@ NODE_POLICY = custom(
     isRdma=True,
     nicSelector={"vendor": "15b3"},
 )
-AKRI = custom("Configuration", "akri.sh", discoveryHandler={"name": "udev", "discoveryDetails": "udevRules: []"})
+AKRI = custom("Configuration", "akri.sh", discoveryHandler={"name": "onvif", "discoveryDetails": ""})
 NETWORK_OPERATOR = {
     "deployCR": True,
     "rdmaSharedDevicePlugin": {"deploy": True, "resources": [{"name": "r1", "ifNames": ["ens3"]}]},
@@ -41,20 +40,8 @@ NETWORK_OPERATOR = {
     ("document", "what", "instead"),
     [
         (NODE_POLICY, "sriovnetwork.openshift.io/SriovNetworkNodePolicy", "configmap device-plugin-config"),
-        (AKRI, "akri.sh/Configuration", "under `generic`"),
+        (AKRI, "akri.sh/Configuration", "docs/classes.md"),
         (NETWORK_OPERATOR, "the values of the chart network-operator", "nicclusterpolicies"),
-        (SMARTER, "the configuration of smarter-device-manager", "under `generic`"),
-        (
-            {"apiVersion": "v1", "kind": "ConfigMap", "data": {"conf.yaml": SMARTER}},
-            "the configuration of smarter-device-manager",
-            "under `generic`",
-        ),
-        ({"config": yaml.safe_load(SMARTER)}, "the configuration of smarter-device-manager", "under `generic`"),
-        (
-            workload("DaemonSet", "ghcr.io/smarter-project/smarter-device-manager:v1.20.12"),
-            "the configuration of smarter-device-manager",
-            "under `generic`",
-        ),
     ],
 )
 def test_what_is_known_and_has_no_translation_is_refused_by_its_name(document, what, instead):
@@ -96,7 +83,7 @@ def test_an_object_of_an_operator_that_starts_no_plugin_says_so():
 
 @pytest.mark.parametrize("plugin", sorted(PLUGINS))
 @pytest.mark.parametrize(
-    "document", [NODE_POLICY, AKRI, NETWORK_OPERATOR, SMARTER, {"some": "thing"}, workload("Job", "nginx", args=["-x"])]
+    "document", [NODE_POLICY, AKRI, NETWORK_OPERATOR, {"some": "thing"}, workload("Job", "nginx", args=["-x"])]
 )
 def test_nobody_who_has_named_the_plugin_is_told_to_name_it(document, plugin):
     """Whatever the file is."""

@@ -48,15 +48,18 @@ def run(arguments: argparse.Namespace) -> int:
         return ExitCode.USAGE
     config = load_config(arguments)
     check_host_root(config)
-    report = scan_classes(resolve(config), [one.native(name) for name, one in classes.items()])
+    natives = [one.native(name) for name, one in classes.items()]
+    report = scan_classes(resolve(config), natives, with_entries=True)
     devices = [_shown(*found) for found in zip(report.devices, report.edits, strict=True)]
     problems = [{"path": one.path, "device": one.device, "problem": one.error} for one in report.problems]
+    left = [{"class": one.class_name, "path": one.path, "why": one.why} for one in report.entries if not one.is_taken]
     if arguments.output == "json":
-        print(json.dumps({"classes": [*classes], "devices": devices, "problems": problems}, indent=2))
+        shown = {"classes": [*classes], "devices": devices, "problems": problems, "not_taken": left}
+        print(json.dumps(shown, indent=2))
     else:
         from devherd.cli.tables import plain
 
-        print("".join(f"{plain(line)}\n" for line in _lines(classes, devices, problems)), end="")
+        print("".join(f"{plain(line)}\n" for line in _lines(classes, devices, problems, left)), end="")
     return ExitCode.PROBLEM_FOUND if problems else ExitCode.DONE
 
 
@@ -76,19 +79,28 @@ def _shown(device: "Device", edits: "Edits") -> dict[str, Any]:
 
 
 _MOST_IDS = 3
+_MOST_ENTRIES = 20
+"""A host has thousands of entries in some directories."""
 
 
 def _lines(
-    classes: "dict[str, DeviceClass]", devices: list[dict[str, Any]], problems: list[dict[str, Any]]
+    classes: "dict[str, DeviceClass]",
+    devices: list[dict[str, Any]],
+    problems: list[dict[str, Any]],
+    left: list[dict[str, Any]],
 ) -> Iterator[str]:
     for name, one in classes.items():
         own = [device for device in devices if device["class"] == name]
         yield f"class {name}: {amount(len(own), 'device')}"
-        if not own and not problems:
+        others = [entry for entry in left if entry["class"] == name]
+        if not own and not others and not problems:
             where = f"/sys/class/{one.find.of_class}" if one.find.of_class else f"/sys/bus/{one.find.bus}/devices"
-            yield f"  no entry of {where} fits `find`"
+            yield f"  there is no entry in {where}"
         for device in own:
             yield from _about(device)
+        yield from (f"  not {entry['path']}: {entry['why']}" for entry in others[:_MOST_ENTRIES])
+        if len(others) > _MOST_ENTRIES:
+            yield f"  and {len(others) - _MOST_ENTRIES} more entries: see `--output json`"
     for problem in problems:
         yield f"problem: {problem['path']}: {problem['problem']}"
 

@@ -12,6 +12,7 @@ from devherd.config.yaml_file import fault_of
 from devherd.errors import UsageError
 from devherd.importers import manifest
 from devherd.importers.amd import AMD, XILINX
+from devherd.importers.class_configs import AKRI, KUBEVIRT, SMARTER, smarters_in
 from devherd.importers.generic import GENERIC
 from devherd.importers.imported import Imported
 from devherd.importers.intel import FPGA, GPU, INTELS_OPERATOR
@@ -20,9 +21,8 @@ from devherd.importers.nvidia import NVIDIA
 from devherd.importers.plugin import Chart, ConfigFile, Invocation, Plugin, split
 from devherd.importers.rdma import RDMA_SHARED, SRIOV
 
-PLUGINS = {
-    plugin.name: plugin for plugin in (NVIDIA, GENERIC, FPGA, GPU, *OTHERS_OF_INTEL, RDMA_SHARED, SRIOV, XILINX, AMD)
-}
+_ALL = (NVIDIA, GENERIC, FPGA, GPU, *OTHERS_OF_INTEL, RDMA_SHARED, SRIOV, XILINX, AMD, KUBEVIRT, SMARTER, AKRI)
+PLUGINS = {plugin.name: plugin for plugin in _ALL}
 """In order of precedence: the programs of Xilinx and AMD have the same name, but Xilinx' image has its own."""
 COMPANIONS = frozenset(
     {"config-manager", "gpu-feature-discovery", "mps-control-daemon", "mount-shm", "k8s-node-labeller"}
@@ -40,12 +40,8 @@ _OF_SRIOVS_OPERATOR = (
     "give the ConfigMap that it has written: `kubectl get configmap device-plugin-config -A -o yaml`",
 )
 _OF_AKRI = (
-    "Akri makes a resource of each device that its handler finds, and starts pods for it; devherd does neither",
-    "write the paths or USB ids of the devices under `generic`: docs/configuration.md",
-)
-_OF_SMARTER = (
-    "smarter-device-manager makes a resource of each file whose name fits a pattern; devherd has a name for each path",
-    "write each under `generic`: `{name: smarter-devices/snd, groups: [{count: 20, paths: [{path: /dev/snd}]}]}`",
+    "only Configurations of its udev handler say what a device class can say",
+    "write a class of your own: docs/classes.md",
 )
 _OF_NETWORK_OPERATORS_CHART = (
     "its operator starts plugins for a NicClusterPolicy",
@@ -133,6 +129,9 @@ def _owned(document: Any, wanted: Plugin | None) -> Iterator[_Owned]:
     elif manifest.is_patch(document):
         for invocation in manifest.patched(document):
             yield from _of_command_line(invocation, wanted)
+    elif smarters_in(document):
+        if wanted in (None, SMARTER):
+            yield SMARTER, ConfigFile({"config": smarters_in(document)})
     elif isinstance(document, list) and document and all(isinstance(word, str) for word in document):
         yield from _of_command_line(Invocation(document), wanted)
     elif manifest.is_manifest(document):
@@ -147,6 +146,9 @@ def _of_manifest(document: Mapping[str, Any], wanted: Plugin | None) -> Iterator
         for plugin in [wanted] if wanted else PLUGINS.values():
             if start := plugin.kinds.get(manifest.kind_of(item)):
                 yield from ((plugin, part) for part in start(item))
+        for key, text in manifest.section(item, "data").items() if item["kind"] == "ConfigMap" else ():
+            if smarters_in(text) and wanted in (None, SMARTER):
+                yield SMARTER, ConfigFile({"config": smarters_in(text)}, str(key))
         for values in manifest.chart_values(item):
             yield from _of_chart(values, wanted)
         for part in manifest.parts(item):
@@ -195,7 +197,7 @@ def _of_command_line(invocation: Invocation, wanted: Plugin | None) -> Iterator[
 
 def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_Owned]:
     """A configuration file, or the values of a chart. Raises UsageError if it is neither for the wanted plugin."""
-    if manifest.is_kustomization(content) or _is_smarters(content):
+    if manifest.is_kustomization(content):
         return
     if is_umbrella(content):
         yield from umbrella_parts(content, wanted)
@@ -294,32 +296,13 @@ def _images(item: Mapping[str, Any]) -> Iterator[str]:
 
 def _refused_by_name(documents: list[Any], objects: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[str, str]] | None:
     """What is known and has no translation, with reason and cure."""
-    texts: list[Any] = []
-    names: list[str] = []
     for item in objects:
         if refusal := _REFUSED_GROUPS.get(manifest.kind_of(item).partition("/")[0]):
             return manifest.kind_of(item), refusal
-        if item["kind"] == "ConfigMap":
-            texts += manifest.section(item, "data").values()
-        names += [name for part in manifest.parts(item) if isinstance(part, Invocation) for name in part.names]
-    if any("smarter-device-manager" in name for name in names) or any(map(_is_smarters, [*documents, *texts])):
-        return "the configuration of smarter-device-manager", _OF_SMARTER
     for document in documents:
         if isinstance(document, Mapping) and document.keys() & _OF_NETWORK_OPERATOR and "kind" not in document:
             return "the values of the chart network-operator", _OF_NETWORK_OPERATORS_CHART
     return None
-
-
-def _is_smarters(content: Any) -> bool:
-    """Whether it is a file of smarter-device-manager, a list of patterns, or the values of its chart, parsed or not."""
-    if isinstance(content, Mapping):
-        content = content.get("config")
-    if isinstance(content, str):
-        try:
-            content = yaml.safe_load(content)
-        except yaml.YAMLError:
-            return False
-    return isinstance(content, list) and any(isinstance(each, Mapping) and "devicematch" in each for each in content)
 
 
 _OF_KUBERNETES = frozenset(

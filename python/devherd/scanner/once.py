@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from devherd._native import Device, Edits, Problem, boot_id
+from devherd._native import ClassEntry, Device, Edits, Problem, boot_id
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules, Verdict
@@ -36,9 +36,13 @@ class ClassReport:
     edits: list[Edits]
     """What a container gets for each of them."""
     problems: list[Problem]
+    entries: list[ClassEntry]
+    """What became of each entry that the classes looked at, if that was asked."""
 
 
-def scan_classes(config: ResolvedConfig, classes: Sequence[Mapping[str, Any]]) -> ClassReport:
+def scan_classes(
+    config: ResolvedConfig, classes: Sequence[Mapping[str, Any]], *, with_entries: bool = False
+) -> ClassReport:
     """Scan the host once for these classes alone, in the form of `DeviceClass.native`; changes nothing."""
     settings = json.loads(config.native)
     for section, options in settings["vendors"].items():
@@ -52,7 +56,8 @@ def scan_classes(config: ResolvedConfig, classes: Sequence[Mapping[str, Any]]) -
     platform = scan.platforms.get(CLASSES)
     found = [(one, native.edits(one, platform, "device-plugin", one.resource_name or "")) for one in scan.devices]
     given = [(one, edits) for one, edits in found if edits is not None]
-    return ClassReport([one for one, _ in given], [edits for _, edits in given], scan.problems)
+    entries = native.class_entries() if with_entries else []
+    return ClassReport([one for one, _ in given], [edits for _, edits in given], scan.problems, entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         CLASS,
         "a file that the class of the device names shows the fault",
-        "see what {file} says: the class of the device calls it a fault",
+        "see what[ {file} says|its files say]: the class of the device calls it a fault",
     )],
 };
 
