@@ -295,3 +295,4 @@ def test_a_built_wheel_has_no_path_of_its_builder(wheel: Path) -> None:
     assert len(references) == len(set(references))
     assert depended <= {*references, "pkg:cargo/devherd@0.1.0"}
     assert [name for name in names if name.endswith("third-party/RUST-CRATES.txt")]
+    assert "devherd/classes/intel-npu.toml" in names

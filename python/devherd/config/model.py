@@ -584,8 +584,8 @@ class Config(Section):
         `nvml_answer`: the file with NVML's facts. A simulated node has its own.
         """
         named_here = {
-            "generic": [device.model_dump(by_alias=True) for device in self.generic],
             "classes": self.classes.native(),
+            "generic": [device.model_dump(by_alias=True) for device in self.generic],
             "simulated": [device.model_dump() for device in self.simulated],
         }
         return json.dumps(
