@@ -54,7 +54,11 @@ class Classes(Section):
     two find the same entry, the first has it; `define` comes before.
     """
     define: dict[ClassName, DeviceClass] = {}
-    """Classes of your own, by name, which are served. One with the name of a shipped class takes its place."""
+    """Classes of your own, by name, which are served. One with the name of a shipped class takes its place. A template
+    names facts in braces: those of the class, parts of names, `{class}`, `{name}` (of the entry), `{node}` (that the
+    kernel names) and `{number}` (that node's `MAJOR:MINOR`); those of `nodes`, `health` and `plugin` also facts of the
+    PCI function, as `{pci_address}`; that of `id` also `{share}`, counted from 0.
+    """
 
     @model_validator(mode="after")
     def _exist(self) -> "Classes":

@@ -246,6 +246,16 @@ vendors:
     pools:
       - {name: rdma/hca_shared, rdma_hca_max: 63, selectors: {vendors: [15b3], link_types: [infiniband]}}
 """,
+    "classes.define": """\
+# A shipped class, and one of your own.
+classes:
+  enable: [intel-npu]
+  define:
+    widget:
+      find: {class: widget, name: "widget{n}"}
+      facts: {model: {read: model}}
+      plugin: {resource: "acme.example/{model}", shares: 4}
+""",
     "resources": """\
 # All H200s but one under a name of their own, each for four containers; A100s are not advertised.
 resources:
