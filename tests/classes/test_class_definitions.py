@@ -5,9 +5,11 @@ import tomllib
 
 import pytest
 
+from devherd._native import Finding
 from devherd.config.classes import DIRECTORY, shipped, shipped_names
 from devherd.config.device_class import DeviceClass
 from devherd.config.loader import resolve, valid
+from devherd.reasons.registry import meaning_of, to_do
 
 WIDGET = """
 classes:
@@ -173,6 +175,15 @@ def test_rules_can_name_the_facts_of_the_classes_in_force_and_no_others():
     valid("c.yaml", f"classes: {{enable: intel-dsa}}\n{rule}")
     with pytest.raises(Exception, match=r"match.mode: devices of classes do not have this fact"):
         valid("c.yaml", f"classes: {{enable: kvm}}\n{rule}")
+
+
+def test_a_reason_of_a_class_makes_a_device_unhealthy_while_it_is_seen():
+    """Whatever the class calls it; a person is told which file says so."""
+    finding = Finding(source="class", reason="widget-broken", file="/sys/class/widget/widget0/state", value="broken")
+    meaning = meaning_of(finding)
+
+    assert (meaning.action, meaning.clears) == ("unhealthy", "level")
+    assert finding.file in to_do(finding, meaning, "widget0", {})
 
 
 def test_a_reason_of_a_class_can_be_named_by_a_rule():

@@ -462,8 +462,10 @@ def test_a_class_does_not_mix_its_devices_into_a_resource_of_another_vendor():
         "nvidia.com/gpu": ["GPU-1"],
     }
     assert [problem.error for problem in offers.problems] == [
-        "class `widget` and nvidia both have the resource nvidia.com/gpu: the class's devices are not offered — give the"
-        " class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
+        (
+            "class `widget` and nvidia both have the resource nvidia.com/gpu: the class's devices are not offered —"
+            " give the class another `plugin.resource`, or its devices a `name` by a rule of `resources`"
+        )
     ]
     assert offers.rules[entries[0].key] == "left out: its resource is nvidia's, too"
 

@@ -105,7 +105,7 @@ def _smarter(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ign
         numbered, whole = _NUMBERED.fullmatch(pattern), _ALL_OF_A_NAME.fullmatch(pattern)
         if numbered and numbered[1] in _SUBSYSTEMS:
             find = {"class": _SUBSYSTEMS[numbered[1]], "name": f"{numbered[1]}{{n}}"}
-            plugin = {"resource": "smarter-devices/{name}"} | ({"shares": count} if count != 1 else {})
+            plugin: dict[str, Any] = {"resource": "smarter-devices/{name}"} | ({"shares": count} if count != 1 else {})
             _add(imported, f"smarter-{numbered[1]}", {"find": find, "permissions": "rwm", "plugin": plugin})
         elif whole and not numbered:
             name = whole[1].replace("\\", "")
