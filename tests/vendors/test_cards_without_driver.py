@@ -354,16 +354,17 @@ def test_an_accelerator_that_a_class_serves_is_noted_with_its_class_until_that_i
 
 def queue(function_path: str, unit: str, number: int) -> list[Entry]:
     """A work queue of idxd that is enabled for users, and its node below it: drivers/dma/idxd/cdev.c of Linux."""
-    kind = "iax" if unit.startswith("iax") else "dsa"
+    kind = unit[:3]
+    major = 509 if kind == "dsa" else 510
     path = f"{function_path}/{unit}/wq{unit[3:]}.{number}"
     node = f"{path}/{kind}!wq{unit[3:]}.{number}"
     return [
         *attributes(path, {"state": "enabled", "type": "user", "mode": "shared"}),
-        File.line(f"{node}/dev", f"509:{number}"),
-        File.line(f"{node}/uevent", f"MAJOR=509\nMINOR={number}\nDEVNAME={kind}/wq{unit[3:]}.{number}"),
+        File.line(f"{node}/dev", f"{major}:{number}"),
+        File.line(f"{node}/uevent", f"MAJOR={major}\nMINOR={number}\nDEVNAME={kind}/wq{unit[3:]}.{number}"),
         named_link("sys/bus/dsa/devices", path),
         named_link("sys/bus/dsa/devices", node),
-        DeviceNode(f"dev/{kind}/wq{unit[3:]}.{number}", "char", 509, number),
+        DeviceNode(f"dev/{kind}/wq{unit[3:]}.{number}", "char", major, number),
     ]
 
 

@@ -13,8 +13,12 @@ pub mod read_log;
 pub mod resolve;
 
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use attribute::Attribute;
 use directory::normal;
@@ -30,25 +34,29 @@ pub struct Host {
     simulated: bool,
     /// The result that one scan makes once for all vendors; `None` outside of scans.
     made: Option<Arc<OnceLock<Made>>>,
+    /// The open root, during a scan.
+    opened: Option<Arc<OnceLock<Opened>>>,
 }
+
+type Opened = Result<Arc<OwnedFd>, Errno>;
 
 type Made = Arc<dyn Any + Send + Sync>;
 
 impl Host {
     /// The host whose tree is below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), simulated: false, made: None }
+        Self { root: root.into(), simulated: false, made: None, opened: None }
     }
 
     /// The simulated node whose tree is below `root`; plain files may stand for device nodes.
     pub fn simulated(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), simulated: true, made: None }
+        Self { root: root.into(), simulated: true, made: None, opened: None }
     }
 
     /// The same host for one scan.
     #[must_use]
     pub fn for_a_scan(&self) -> Self {
-        Self { made: Some(Arc::default()), ..self.clone() }
+        Self { made: Some(Arc::default()), opened: Some(Arc::default()), ..self.clone() }
     }
 
     /// The result of `make`. A host for one scan keeps the result of the first call and returns it again.
@@ -57,6 +65,18 @@ impl Host {
             Some(kept) => Arc::clone(kept.get_or_init(make)),
             None => make(),
         }
+    }
+
+    /// The root as an open path; a host for one scan keeps it open.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(in crate::host) fn open_root(&self) -> Result<Arc<OwnedFd>, Errno> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat(CWD, self.absolute("/"), flags, Mode::empty()).map(Arc::new)
+        };
+        self.opened.as_ref().map_or_else(open, |kept| kept.get_or_init(open).clone())
     }
 
     /// `/proc/sys/kernel/random/boot_id`; `None` if it cannot be read.

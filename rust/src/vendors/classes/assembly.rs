@@ -1,6 +1,7 @@
 //! Entries that were looked at ─► devices: those of one group together, no node and no id twice.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -95,7 +96,7 @@ impl Whole {
 struct Taken {
     devices: Vec<Device>,
     /// Places of devices, by node; whether it is common to several devices.
-    nodes: HashMap<PathBuf, (usize, bool)>,
+    nodes: HashMap<OsString, (usize, bool)>,
     /// Places of devices, by resource and id.
     ids: HashMap<(String, String), usize>,
 }
@@ -104,7 +105,8 @@ impl Taken {
     /// Why a device cannot be beside the others, and the path concerned.
     fn refusal(&self, one: &Whole) -> Option<(PathBuf, String)> {
         for node in &one.nodes {
-            if let Some((place, _)) = self.nodes.get(&node.end).filter(|(_, is_common)| !(*is_common && node.is_common))
+            if let Some((place, _)) =
+                self.nodes.get(node.end.as_os_str()).filter(|(_, is_common)| !(*is_common && node.is_common))
             {
                 let owner = &self.devices[*place];
                 let why = format!("{} of class `{}` has the same node", owner.id, class_of(owner));
@@ -121,7 +123,7 @@ impl Taken {
     fn take(&mut self, one: Whole) {
         let place = self.devices.len();
         for node in one.nodes {
-            self.nodes.insert(node.end, (place, node.is_common));
+            self.nodes.insert(node.end.into_os_string(), (place, node.is_common));
         }
         self.ids.extend(ids(&one.device).map(|id| (id, place)));
         self.devices.push(one.device);

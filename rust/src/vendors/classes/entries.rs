@@ -2,6 +2,7 @@
 //! Looks at names and links only, so no device can make it hang.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::definition::{DeviceClass, Find, Within};
@@ -45,7 +46,7 @@ struct Search<'s> {
     listed: BTreeMap<String, Listed>,
     entries: Vec<Entry>,
     /// Places in `entries`, by path.
-    places: HashMap<PathBuf, usize>,
+    places: HashMap<OsString, usize>,
     found: &'s mut Found,
 }
 
@@ -159,11 +160,11 @@ impl Search<'_> {
         if find.is_of_function() && !self.fits(find, function.as_deref().and_then(pci::address_of)) {
             return;
         }
-        if let Some(&known) = self.places.get(&path) {
+        if let Some(&known) = self.places.get(path.as_os_str()) {
             self.entries[known].classes.push((place, parts));
             return;
         }
-        self.places.insert(path.clone(), self.entries.len());
+        self.places.insert(path.clone().into_os_string(), self.entries.len());
         self.entries.push(Entry { name, path, function, classes: vec![(place, parts)] });
     }
 

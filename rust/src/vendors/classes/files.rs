@@ -1,6 +1,5 @@
 //! Files of an entry, each read once; none of them outside of /sys and /proc/driver, whatever links lead there.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -13,7 +12,8 @@ use crate::host::resolve::in_root;
 /// The files that were read for one entry.
 pub(super) struct Files<'h> {
     host: &'h Host,
-    read: HashMap<PathBuf, Result<Attribute, AttributeError>>,
+    /// A few, so that a search by bytes is faster than a table of paths.
+    read: Vec<(PathBuf, Result<Attribute, AttributeError>)>,
 }
 
 /// The path of this process for one of the host's, all links followed.
@@ -36,7 +36,7 @@ fn resolved(host: &Host, path: &Path, roots: &[PathBuf]) -> Result<PathBuf, Attr
 
 impl<'h> Files<'h> {
     pub(super) fn new(host: &'h Host) -> Self {
-        Self { host, read: HashMap::new() }
+        Self { host, read: Vec::new() }
     }
 
     /// Whether a directory is below /sys/devices, where each is a device or a folder of some.
@@ -48,14 +48,14 @@ impl<'h> Files<'h> {
     /// Reads `name`, below a directory without links, or from the host's root.
     pub(super) fn read(&mut self, directory: &Path, name: &str) -> Result<Attribute, AttributeError> {
         let path = self.path(directory, name);
-        if let Some(read) = self.read.get(&path) {
+        if let Some((_, read)) = self.read.iter().find(|(read, _)| read.as_os_str() == path.as_os_str()) {
             return read.clone();
         }
         let read = match (!name.contains('/')).then(|| Attribute::read_unlinked(&path)) {
             Some(read) if !read.as_ref().is_err_and(|error| error.cause == Cause::System(Errno::LOOP)) => read,
             _ => self.place(directory, name).and_then(Attribute::read_unlinked),
         };
-        self.read.insert(path, read.clone());
+        self.read.push((path, read.clone()));
         read
     }
 

@@ -7,10 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Stat};
+
 use super::COMMON;
 use super::definition::{Above, CLASS, DeviceClass, FactRule, Fault, Known, NAME, NODE, NUMBER, SHARE, kind_declared};
 use super::entries::Entry;
-use super::files::Files;
+use super::files::{Files, in_sys};
 use super::template::{Parts, Template, fits, plain};
 use crate::bus::numa::NumaNodes;
 use crate::bus::pci;
@@ -20,6 +22,7 @@ use crate::fact_kinds::FactKind;
 use crate::health::sources::class_health::of_class;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, decimal, device_number, hexadecimal};
+use crate::host::directory;
 use crate::host::resolve::{Place, in_root, node_at};
 use crate::vendors::gpus::{self, IOMMU_GROUP};
 
@@ -105,7 +108,7 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
         entry,
         files,
         above,
-        facts: BTreeMap::new(),
+        lacking: BTreeMap::new(),
         node: None,
         device,
         group: None,
@@ -196,7 +199,8 @@ struct Inspection<'i> {
     files: Files<'i>,
     /// The directory that `find.above` has found.
     above: Option<PathBuf>,
-    facts: BTreeMap<String, Fact>,
+    /// Facts that it does not have, and why.
+    lacking: BTreeMap<String, Unknown>,
     node: Option<KernelNode>,
     device: Device,
     group: Option<String>,
@@ -228,32 +232,24 @@ impl Inspection<'_> {
     }
 
     fn add_facts(&mut self, parts: Parts) {
-        let place = &self.entry.path;
-        let mut note = |name: &str, value: Value| {
-            self.facts.insert(name.to_owned(), Ok((value, place.clone())));
-        };
-        note(CLASS, self.class.name.as_str().into());
-        note(NAME, plain(&self.entry.name).into());
+        let own = self.host.own_path(&self.entry.path);
+        self.device.note(CLASS, self.class.name.as_str(), &own);
+        self.device.note(NAME, plain(&self.entry.name), &own);
         for (name, digits) in parts {
             let kind = kind_declared(&name).unwrap_or(FactKind::Number);
-            note(&name, kind.parse(&digits).unwrap_or(Value::Text(digits)));
+            self.device.note(&name, kind.parse(&digits).unwrap_or(Value::Text(digits)), &own);
         }
         for rule in &self.class.facts {
-            let fact = self.fact(rule);
-            let is_absent = rule.is_optional && fact.as_ref().is_err_and(|unknown| unknown.is_expected);
-            if let (Err(unknown), false) = (&fact, is_absent) {
-                let mut unknown = unknown.clone();
-                unknown.is_expected = false;
-                // One file that cannot be read is one problem.
-                if !self.unknown.iter().any(|known| known.path == unknown.path) {
-                    self.unknown.push(unknown);
+            match self.fact(rule) {
+                Ok((value, source)) => self.device.note(&rule.name, value, self.host.own_path(source)),
+                Err(unknown) => {
+                    // One file that cannot be read is one problem.
+                    let is_new = !self.unknown.iter().any(|known| known.path == unknown.path);
+                    if is_new && !(rule.is_optional && unknown.is_expected) {
+                        self.unknown.push(Unknown { is_expected: false, ..unknown.clone() });
+                    }
+                    self.lacking.insert(rule.name.clone(), unknown);
                 }
-            }
-            self.facts.insert(rule.name.clone(), fact);
-        }
-        for (name, fact) in &self.facts {
-            if let Ok((value, source)) = fact {
-                self.device.note(name, value.clone(), self.host.own_path(source));
             }
         }
     }
@@ -311,13 +307,11 @@ impl Inspection<'_> {
 
     /// What stands in the place of a template.
     fn value(&mut self, name: &str) -> Result<Cow<'static, str>, Unknown> {
-        match self.facts.get(name) {
-            Some(Ok((value, _))) => return Ok(value.to_string().into()),
-            Some(Err(unknown)) => return Err(unknown.clone()),
-            None => {}
-        }
         if let Some(text) = self.device.text(name) {
             return Ok(text.into());
+        }
+        if let Some(unknown) = self.lacking.get(name) {
+            return Err(unknown.clone());
         }
         match name {
             NODE => self.kernel_node().path.map(Into::into),
@@ -353,10 +347,10 @@ impl Inspection<'_> {
             (None, Some(template)) => self.filled(template).ok(),
             _ => None,
         };
-        let at = |address: String| Some(pci::at(self.host, &address)).filter(|_| pci::is_address(&address));
-        let by_address = by_address.and_then(at).and_then(|path| {
-            let place = super::files::in_sys(self.host, &self.host.own_path(path)).ok()?;
-            crate::host::directory::exists(&place).then_some(place)
+        let by_address = by_address.filter(|address| pci::is_address(address)).and_then(|address| {
+            let bus = self.host.sys("bus/pci/devices");
+            let target = directory::link(&bus.join(address)).ok()?;
+            in_sys(self.host, &self.host.own_path(self.host.behind_link(&bus, &target))).ok()
         });
         let Some(path) = self.entry.function.clone().or(by_address) else {
             self.add_place();
@@ -422,8 +416,16 @@ impl Inspection<'_> {
     /// Adds a node, unless it leads out of /dev.
     fn add_node(&mut self, node: HostPath, is_common: bool) -> Result<(), Unknown> {
         let unknown = |error: String| Unknown { path: (&node.path).into(), error, is_expected: false };
-        let end = in_root(self.host, Path::new(&node.path)).map_err(|errno| unknown(errno.to_string()))?;
-        let end = self.host.own_path(end);
+        let place = self.host.absolute(&node.path);
+        // The parent of most nodes is /dev itself.
+        let is_flat = node.path.matches('/').count() == 2;
+        let is_link = |found: Stat| FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+        let end = if is_flat && !rustix::fs::lstat(&place).is_ok_and(is_link) {
+            PathBuf::from(&node.path)
+        } else {
+            let end = in_root(self.host, Path::new(&node.path)).map_err(|errno| unknown(errno.to_string()))?;
+            self.host.own_path(end)
+        };
         if !end.starts_with("/dev") || end == Path::new("/dev") {
             return Err(unknown(format!("leads to {}, which is not below /dev", end.display())));
         }
