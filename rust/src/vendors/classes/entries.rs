@@ -36,14 +36,20 @@ impl Entry {
     }
 }
 
-/// A directory of entries: `None` if there is no such directory.
-type Listed = Option<(Directory, Vec<String>)>;
+/// A directory of entries.
+struct Listing {
+    open: Directory,
+    names: Vec<String>,
+    /// The directories of entries that were asked for, by name.
+    paths: HashMap<String, Option<PathBuf>>,
+}
 
 /// The search of one scan.
 struct Search<'s> {
     host: &'s Host,
     vendor: &'static str,
-    listed: BTreeMap<String, Listed>,
+    /// By path below /sys; `None` if there is no such directory.
+    listed: BTreeMap<String, Option<Listing>>,
     entries: Vec<Entry>,
     /// Places in `entries`, by path.
     places: HashMap<OsString, usize>,
@@ -80,7 +86,7 @@ pub(super) fn looked_at(host: &Host, vendor: &'static str, find: &Find, found: &
     let mut search = Search { host, vendor, listed, entries, places, found };
     let mut all = Vec::new();
     for directory in directories(find) {
-        let Some((open, names)) = search.list(&directory) else { continue };
+        let Some(Listing { open, names, .. }) = search.list(&directory) else { continue };
         let is_pci = find.within == Within::Bus("pci".to_owned());
         for name in names.into_iter().filter(|name| !is_pci || pci::is_address(name)) {
             let Ok(path) = search.behind(&open, &name) else { continue };
@@ -127,35 +133,44 @@ pub(super) fn refusal(host: &Host, find: &Find, entry: &Entry) -> Result<Parts, 
 
 impl Search<'_> {
     fn add(&mut self, place: usize, find: &Find, directory: &str) {
-        if !self.listed.contains_key(directory) {
-            let listed = self.list(directory);
-            self.listed.insert(directory.to_owned(), listed);
-        }
-        let Some(Some((open, names))) = self.listed.get(directory) else { return };
+        let listed = self.listed.remove(directory).unwrap_or_else(|| self.list(directory));
+        let Some(mut listing) = listed else {
+            self.listed.insert(directory.to_owned(), None);
+            return;
+        };
         let is_pci = find.within == Within::Bus("pci".to_owned());
-        let mut fitting = Vec::new();
-        for name in names.iter().filter(|name| !is_pci || pci::is_address(name)) {
+        for name in listing.names.iter().filter(|name| !is_pci || pci::is_address(name)) {
             let parts = find.name.as_ref().map_or(Some(Parts::new()), |pattern| pattern.parts(name, &Parts::new()));
             let Some(parts) = parts else { continue };
             // Of a thousand functions most are refused here, before their links are read.
             if is_pci && !self.fits(find, Some(name)) {
                 continue;
             }
-            fitting.push((name.clone(), self.behind(open, name), parts));
-        }
-        for (name, path, parts) in fitting {
-            match path {
-                Ok(path) => self.take(place, find, name, path, parts),
-                Err(error) if error.is_absent() => {}
-                Err(error) => {
-                    self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
-                    self.found.unseen.push(NotExamined { vendor: self.vendor, card: Some(name), finding: None });
-                }
+            let path = match listing.paths.get(name) {
+                Some(known) => known.clone(),
+                None => listing.paths.entry(name.clone()).or_insert(self.path(&listing.open, name)).clone(),
+            };
+            if let Some(path) = path {
+                self.take(place, find, name, path, parts);
             }
         }
+        self.listed.insert(directory.to_owned(), Some(listing));
     }
 
-    fn take(&mut self, place: usize, find: &Find, name: String, path: PathBuf, parts: Parts) {
+    /// The directory of an entry; `None` if it cannot be found, which is a problem unless the entry has gone.
+    fn path(&mut self, open: &Directory, name: &str) -> Option<PathBuf> {
+        self.behind(open, name)
+            .inspect_err(|error| {
+                if !error.is_absent() {
+                    self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), &error.cause));
+                    let card = Some(name.to_owned());
+                    self.found.unseen.push(NotExamined { vendor: self.vendor, card, finding: None });
+                }
+            })
+            .ok()
+    }
+
+    fn take(&mut self, place: usize, find: &Find, name: &str, path: PathBuf, parts: Parts) {
         let function = function_of(&path).map(Path::to_path_buf);
         if find.is_of_function() && !self.fits(find, function.as_deref().and_then(pci::address_of)) {
             return;
@@ -165,10 +180,10 @@ impl Search<'_> {
             return;
         }
         self.places.insert(path.clone().into_os_string(), self.entries.len());
-        self.entries.push(Entry { name, path, function, classes: vec![(place, parts)] });
+        self.entries.push(Entry { name: name.to_owned(), path, function, classes: vec![(place, parts)] });
     }
 
-    fn list(&mut self, directory: &str) -> Listed {
+    fn list(&mut self, directory: &str) -> Option<Listing> {
         let path = self.host.sys(directory);
         let opened = Directory::open(&path).and_then(|open| {
             // Somewhere on the way may be a link that leads out of the host root.
@@ -180,7 +195,7 @@ impl Search<'_> {
             }
         });
         match opened.and_then(|open| Ok((open.names()?, open))) {
-            Ok((names, open)) => Some((open, names)),
+            Ok((names, open)) => Some(Listing { open, names, paths: HashMap::new() }),
             Err(error) if error.is_absent() => None,
             Err(error) => {
                 self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
