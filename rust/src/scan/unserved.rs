@@ -51,7 +51,7 @@ struct ForClass {
     driver: &'static str,
 }
 
-/// Drivers and ids: drivers/accel/ivpu/ivpu_drv.h and drivers/crypto/intel/qat/qat_common/adf_accel_devices.h of Linux,
+/// Drivers and ids: `drivers/accel/ivpu/ivpu_drv.h` and `drivers/crypto/intel/qat/qat_common/adf_accel_devices.h` of Linux,
 /// Intel's DLB driver, <https://github.com/tenstorrent/tt-kmd>.
 const OF_CLASSES: [ForClass; 4] = [
     ForClass { class: "intel-npu", maker: 0x8086, models: &[], driver: "intel_vpu" },

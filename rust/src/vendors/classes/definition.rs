@@ -212,7 +212,7 @@ fn parsed(described: Described) -> Result<DeviceClass, String> {
     let find = Find::parsed(described.find).map_err(|error| format!("find: {error}"))?;
     let function = described.function.as_deref().map(Template::parse).transpose()?;
     let facts: Vec<FactRule> = described.facts.into_iter().map(FactRule::parsed).collect::<Result<_, _>>()?;
-    let nodes = described.nodes.into_iter().map(NodeRule::parsed).collect::<Result<Vec<_>, String>>()?;
+    let nodes = described.nodes.iter().map(NodeRule::parsed).collect::<Result<Vec<_>, String>>()?;
     let health = described.health.into_iter().map(HealthRule::parsed).collect::<Result<_, _>>()?;
     let env = described.env.into_iter().map(|(name, value)| Ok((name, Template::parse(&value)?)));
     let env = env.collect::<Result<_, String>>()?;
@@ -450,7 +450,7 @@ impl FactRule {
 }
 
 impl NodeRule {
-    fn parsed(described: DescribedNode) -> Result<Self, String> {
+    fn parsed(described: &DescribedNode) -> Result<Self, String> {
         let path = described.path.strip_prefix("/dev/").unwrap_or(&described.path);
         is_below(path).map_err(|_| format!("nodes: `{}` is not a path below /dev", described.path))?;
         Ok(Self { path: Template::parse(path)?, is_optional: described.optional, is_common: described.common })

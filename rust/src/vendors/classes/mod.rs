@@ -6,6 +6,7 @@
 //!   template    texts with places: templates, patterns of names
 //! entries     names in /sys/class and /sys/bus, PCI functions ─► entries that may be devices   (touches no hardware)
 //! inspection  an entry ─► which class, facts, nodes                              (behind the fence, entry by entry)
+//!   values      texts ─► values
 //!   files       its files, each read once, none outside of /sys and /proc/driver
 //! explanation why an entry is no device, for people
 //! assembly    entries ─► devices: groups, no node twice
@@ -22,6 +23,7 @@ mod inspection;
 mod template;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,128 +1,6 @@
-//! Devices that classes describe: what they are on a host's tree, and that no class and no tree makes a scan crash, hang,
-//! or leave the host root.
+//! What classes make of entries: devices, with facts, nodes, edits and findings; and what is left to others.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
-
-mod settings;
-mod tree;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::sync::Arc;
-
-use devherd_native::device::{Device, Platform};
-use devherd_native::edits::{Edits, Way};
-use devherd_native::host::resolve::in_root;
-use devherd_native::scan::{Scan, Scanner};
-use devherd_native::settings::Settings;
-use devherd_native::vendors::classes::ClassEntry;
-use proptest::prelude::*;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
-use serde_json::{Value, json};
-use settings::class;
-use tree::{Tree, polled};
-
-fn settings_of(classes: &[Value]) -> Settings {
-    Settings::from_json(&settings::json(&json!({"vendors": {"classes": classes}}))).unwrap()
-}
-
-fn scanner(tree: &Tree, classes: &[Value]) -> Scanner {
-    Scanner::new(tree.host(), &settings_of(classes))
-}
-
-fn scan(tree: &Tree, classes: &[Value]) -> Arc<Scan> {
-    scanner(tree, classes).scan(&|| {})
-}
-
-fn ids(scan: &Scan) -> Vec<&str> {
-    scan.devices.iter().map(|device| device.id.as_str()).collect()
-}
-
-fn paths(device: &Device) -> Vec<&str> {
-    device.paths.iter().map(|path| path.path.as_str()).collect()
-}
-
-fn problems(scan: &Scan) -> Vec<String> {
-    scan.problems.iter().map(|problem| format!("{}: {}", problem.path.display(), problem.error)).collect()
-}
-
-/// The notices of classes: path and error.
-fn notices(scan: &Scan) -> Vec<String> {
-    let of_classes = scan.not_offered.iter().filter(|notice| notice.vendor == "classes");
-    of_classes.map(|notice| format!("{}: {}", notice.path.display(), notice.error)).collect()
-}
-
-fn unseen(scan: &Scan) -> Vec<&str> {
-    scan.unseen.iter().map(|part| part.card.as_deref().unwrap_or("*")).collect()
-}
-
-fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
-    let scanner = Scanner::new(Tree::new("").host(), &settings_of(classes));
-    scanner.edits(device, &Platform::default(), Way::DevicePlugin, resource).unwrap()
-}
-
-/// Random classes and trees.
-const CASES: u32 = 1000;
-
-const ROOT: &str = "sys/devices/pci0000:00";
-
-/// A function of a maker under a driver.
-fn function(address: &str, driver: &str, id: &str) -> String {
-    let (maker, model) = id.split_once(':').unwrap();
-    let path = format!("{ROOT}/{address}");
-    format!(
-        "{path}/vendor = 0x{maker}\n{path}/device = 0x{model}\n{path}/class = 0x120000\n{path}/numa_node = 1\n\
-         {path}/driver -> ../../../bus/pci/drivers/{driver}\n\
-         sys/bus/pci/devices/{address} -> ../../../devices/pci0000:00/{address}\n\
-         sys/bus/pci/drivers/{driver}/{address} -> ../../../../devices/pci0000:00/{address}\n"
-    )
-}
-
-/// A class device below another directory, with its node.
-fn class_device(class: &str, below: &str, node: &str, number: &str) -> String {
-    let name = node.replace('/', "!");
-    let path = format!("{below}/{class}/{name}");
-    format!(
-        "{path}/dev = {number}\nsys/class/{class}/{name} -> ../../{}\ndev/{node}\n",
-        path.strip_prefix("sys/").unwrap()
-    )
-}
-
-fn uevent(tree: &Tree, path: &str, node: &str, number: &str) {
-    let (major, minor) = number.split_once(':').unwrap();
-    tree.write(&format!("{path}/uevent"), &format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={node}\n"));
-}
-
-/// Two NPUs, and what is beside them in the class.
-fn npus() -> Tree {
-    let tree = Tree::new("");
-    for (number, address) in [(0, "0000:00:0b.0"), (1, "0000:00:0c.0")] {
-        tree.add(&function(address, "intel_vpu", "8086:7d1d"));
-        let below = format!("{ROOT}/{address}");
-        tree.write(&format!("{below}/accel/accel{number}/dev"), &format!("261:{number}\n"));
-        uevent(
-            &tree,
-            &format!("{below}/accel/accel{number}"),
-            &format!("accel/accel{number}"),
-            &format!("261:{number}"),
-        );
-        tree.add(&format!(
-            "sys/class/accel/accel{number} -> ../../devices/pci0000:00/{address}/accel/accel{number}\n\
-             dev/accel/accel{number}\n"
-        ));
-    }
-    tree.add("sys/class/accel/accel_controlD0/dev = 261:9");
-    tree
-}
-
-fn npu() -> Value {
-    class(&json!({
-        "name": "intel-npu", "resource": "npu.intel.com/accel", "id": "{name}-{share}",
-        "find": {"class": "accel", "name": "accel{n}", "driver": ["intel_vpu"], "vendor": ["0x8086"]},
-    }))
-}
+use super::*;
 
 #[test]
 fn a_device_of_a_class_has_its_id_its_node_its_function_and_its_class_as_a_fact() {
@@ -172,7 +50,8 @@ fn what_does_not_fit_is_not_mentioned() {
                 .as_object()
                 .unwrap()
                 .iter()
-                .filter_map(|(key, value)| change["find"].get(key).is_some().then(|| (key.clone(), value.clone()))),
+                .filter(|(key, _)| change["find"].get(key).is_some())
+                .map(|(key, value)| (key.clone(), value.clone())),
         );
         let scan = scan(&tree, &[npu]);
         assert_eq!((ids(&scan), problems(&scan), unseen(&scan)), (vec![], vec![], vec![]), "{change}");
@@ -239,14 +118,6 @@ fn a_needed_fact_that_cannot_be_read_leaves_the_device_as_it_was() {
     );
 }
 
-/// One widget with these files.
-fn widget(files: &str) -> Tree {
-    let tree = Tree::new(&class_device("widget", "sys/devices/virtual", "widget0", "10:7"));
-    let lines = files.lines().map(str::trim).filter(|line| !line.is_empty());
-    tree.add(&lines.map(|line| format!("sys/devices/virtual/widget/widget0/{line}\n")).collect::<String>());
-    tree
-}
-
 #[test]
 fn a_fact_that_no_name_and_no_node_needs_is_a_problem_beside_the_device_unless_it_is_optional() {
     let tree = widget("amount = 0x1f\nflag = Y\nrelease = 2.1\nword = x\nlink -> ../elsewhere/end");
@@ -297,81 +168,6 @@ fn a_fact_that_no_name_and_no_node_needs_is_a_problem_beside_the_device_unless_i
         assert_eq!(device.text(name), None, "{name}");
     }
     assert_eq!(paths(device), ["/dev/widget0"]);
-}
-
-#[test]
-fn nothing_is_read_outside_of_sys_and_the_drivers_part_of_procfs() {
-    let outside = Tree::new("secret = s\nsys/secret = s");
-    let tree = widget("up = ..\nwell -> ../well");
-    tree.add("secret = s\ndev/secret = s\nproc/secret = s\nproc/driver/well = w\nsys/devices/virtual/widget/well = w");
-    let own = tree.path("sys/devices/virtual/widget/widget0");
-    for (name, target) in [
-        ("absolute", outside.path("secret")),
-        ("of_root", "/secret".into()),
-        ("of_dev", "../../../../../dev/secret".into()),
-        ("of_proc", "/proc/secret".into()),
-        ("too_far", "../../../../../../../../secret".into()),
-        ("directory", outside.path("")),
-        ("loop", "loop".into()),
-        ("procfs", "/proc/driver/well".into()),
-    ] {
-        symlink(target, own.join(name)).unwrap();
-    }
-    let read = |read: &str| {
-        let up = json!({"name": "up", "read": "up", "optional": true});
-        let class = class(&json!({"facts": [up, {"name": "x", "read": read}]}));
-        scan(&tree, &[class]).devices[0].text("x")
-    };
-    for path in ["absolute", "of_root", "of_dev", "of_proc", "too_far", "directory/secret", "loop", "{up}/widget0/up"] {
-        assert_eq!(read(path), None, "{path}");
-    }
-    for path in ["well", "procfs", "/proc/driver/well", "/sys/devices/virtual/widget/well"] {
-        assert_eq!(read(path).as_deref(), Some("w"), "{path}");
-    }
-}
-
-#[test]
-fn an_entry_that_leads_out_of_sys_is_none() {
-    let outside = Tree::new("widget0/dev = 1:1");
-    for target in [outside.path("widget0"), "/secret".into(), "../../../secret".into(), "widget0".into()] {
-        let tree = Tree::new("secret/dev = 1:1\nsys/class/widget/");
-        symlink(&target, tree.path("sys/class/widget/widget0")).unwrap();
-        let scan = scan(&tree, &[class(&json!({}))]);
-        assert_eq!((ids(&scan), scan.problems.len()), (vec![], 1), "{target:?}");
-    }
-    let tree = Tree::new("sys/class/");
-    symlink(outside.path(""), tree.path("sys/class/widget")).unwrap();
-    assert_eq!(ids(&scan(&tree, &[class(&json!({}))])), [""; 0]);
-}
-
-#[test]
-fn a_node_is_below_dev_whatever_the_facts_and_links_say() {
-    for (file, node) in [
-        ("x = ../etc/shadow", "{x}"),
-        ("x = a/../../etc", "{x}"),
-        ("x = /", "y{x}"),
-        ("x = out", "{x}"),
-        ("x = far", "{x}/shadow"),
-        ("uevent = DEVNAME=../etc/shadow", "{node}"),
-    ] {
-        let tree = widget(file);
-        tree.add("etc/shadow = s\ndev/out -> ../etc/shadow\ndev/far -> /etc");
-        let facts = json!([{"name": "x", "read": "x", "optional": false}]);
-        let facts = if node == "{node}" { json!([]) } else { facts };
-        let scan = scan(&tree, &[class(&json!({"facts": facts, "nodes": [{"path": node}]}))]);
-        assert_eq!((ids(&scan), unseen(&scan), scan.problems.len()), (vec![], vec!["widget0"], 1), "{file}");
-    }
-}
-
-#[test]
-fn a_fifo_in_the_place_of_a_file_hangs_nothing() {
-    let tree = widget("");
-    for name in ["x", "uevent"] {
-        let path = tree.path("sys/devices/virtual/widget/widget0").join(name);
-        mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    }
-    let scan = scan(&tree, &[class(&json!({"facts": [{"name": "x", "read": "x"}]}))]);
-    assert_eq!((ids(&scan), unseen(&scan)), (vec![], vec!["widget0"]));
 }
 
 #[test]
@@ -490,7 +286,7 @@ fn a_function_for_a_virtual_machine_has_the_nodes_of_its_group_and_the_variable_
         "name": "qat", "find": {"class": null, "bus": "pci", "driver": ["vfio-pci"], "vendor": ["0x8086"], "device": ["4940"]},
         "resource": "intel.com/qat", "id": "{iommu_group}", "vm": true,
     }));
-    let scan = scan(&tree, &[qat.clone()]);
+    let scan = scan(&tree, from_ref(&qat));
     assert_eq!((ids(&scan), unseen(&scan)), (vec!["7", "8"], vec!["0000:00:03.0"]));
     assert!(problems(&scan)[0].contains("no IOMMU group"), "{:?}", problems(&scan));
     assert_eq!(paths(&scan.devices[1]), ["/dev/vfio/vfio", "/dev/vfio/8"]);
@@ -506,7 +302,7 @@ fn variables_are_made_of_facts_and_those_of_unknown_facts_are_left_out() {
         "env": {"WIDGET": "{name}:{mode}", "WIDGET_NODE": "/dev/{node}", "WIDGET_NUMBER": "{number}", "WIDGET_SPEED": "{speed}"},
         "permissions": "rwm",
     }));
-    let found = scan(&widget("mode = fast"), &[class.clone()]);
+    let found = scan(&widget("mode = fast"), from_ref(&class));
     let edits = edits(&[class], &found.devices[0], "example.com/widget");
     let variables = [("WIDGET", "widget0:fast"), ("WIDGET_NODE", "/dev/widget0"), ("WIDGET_NUMBER", "10:7")];
     assert_eq!(edits.envs, variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
@@ -525,7 +321,7 @@ fn a_template_names_the_function_of_an_entry_that_is_below_none() {
     tree.add(&function("0000:00:01.0", "widget", "10ee:5070"));
     let facts = json!([{"name": "bus", "read": "bus_id"}]);
     let by_bus = class(&json!({"facts": facts, "function": "{bus}", "id": "{bus}"}));
-    let found = scan(&tree, &[by_bus.clone()]);
+    let found = scan(&tree, from_ref(&by_bus));
     let device = &found.devices[0];
     assert_eq!((device.card.as_str(), device.functions.len(), &device.numa_nodes[..]), ("widget0", 1, &[1][..]));
     assert_eq!(device.text("vendor_id").as_deref(), Some("0x10ee"));
@@ -565,52 +361,6 @@ fn a_class_says_what_a_fault_is_and_the_finding_has_its_word() {
     assert_eq!(polled(&tree, &found), [row("widget-errors", "errors"), row("widget-not-ready", "ready")]);
 }
 
-#[test]
-fn a_class_that_makes_no_sense_is_refused_with_its_name_and_the_key() {
-    let fact = |change: Value| json!({"facts": [change]});
-    for (change, complaint) in [
-        (json!({"find": {"bus": "pci"}}), "find: either `class` or `bus`"),
-        (json!({"find": {"class": "a/b"}}), "`a/b` is not the name of a directory"),
-        (json!({"find": {"class": ".."}}), "`..` is not the name of a directory"),
-        (json!({"find": {"driver": ["../x"]}}), "`../x` is not the name of a driver"),
-        (json!({"find": {"vendor": ["intel"]}}), "`intel` is not the id of a PCI function"),
-        (json!({"find": {"attr": {"../x": "1"}}}), "`../x` is not a path below the entry"),
-        (json!({"find": {"above": {}}}), "above: `name` or `attr`"),
-        (json!({"id": "{serial}"}), "id: no fact is called `serial`"),
-        (json!({"id": "{name"}), "a brace is open"),
-        (json!({"resource": "example.com/{share}"}), "resource: no fact is called `share`"),
-        (json!({"group": "camera"}), "group: no fact is called `camera`"),
-        (json!({"shares": 2}), "`{share}` is missing"),
-        (json!({"shares": 10_001, "id": "{share}"}), "shares: 10001 is more than 10000"),
-        (json!({"permissions": "x"}), "permissions: `x`"),
-        (json!({"nodes": [{"path": "../etc/shadow"}]}), "nodes: `../etc/shadow` is not a path below /dev"),
-        (json!({"health": [{"read": "x", "reason": "x"}]}), "one of `equals`, `absent` and `beyond`"),
-        (json!({"health": [{"read": "x", "absent": true, "reason": "X!"}]}), "reason `X!`"),
-        (fact(json!({"name": "x"})), "fact `x`: one of `read`"),
-        (fact(json!({"name": "x", "read": "a", "is": "b"})), "fact `x`: one of `read`"),
-        (fact(json!({"name": "X", "read": "a"})), "fact `X`: a name is made of"),
-        (fact(json!({"name": "x", "read": "../a"})), "`../a` is not a path below the entry"),
-        (fact(json!({"name": "x", "read": "/etc/shadow"})), "`/etc/shadow` is not a path below the entry"),
-        (fact(json!({"name": "x", "read": "a", "type": "float"})), "type: `float`"),
-        (fact(json!({"name": "x", "above": "a"})), "`above` reads below the directory that `find.above` finds"),
-        (fact(json!({"name": "name", "read": "a"})), "fact `name`: the name is taken"),
-        (fact(json!({"name": "numa_node", "read": "a"})), "fact `numa_node`: the name is taken"),
-        (fact(json!({"name": "minor", "read": "a"})), "fact `minor`: type is text, for all devices number"),
-        (
-            json!({"facts": [{"name": "x", "read": "a", "optional": true}], "id": "{x}"}),
-            "fact `x` is optional, but resource, id, nodes or group need it",
-        ),
-        (
-            json!({"facts": [{"name": "x", "read": "a", "optional": true}, {"name": "y", "read": "{x}/b"}], "id": "{y}"}),
-            "fact `x` is optional, but",
-        ),
-    ] {
-        let text = settings::json(&json!({"vendors": {"classes": [class(&change)]}}));
-        let error = Settings::from_json(&text).unwrap_err();
-        assert!(error.contains("class `widget`") && error.contains(complaint), "{change}: {error}");
-    }
-}
-
 /// A GPU of Intel's, and a class that takes its nodes or its function.
 #[test]
 fn what_a_vendors_code_serves_is_left_to_it() {
@@ -624,7 +374,7 @@ fn what_a_vendors_code_serves_is_left_to_it() {
         uevent(&tree, &path, &format!("dri/{node}"), number);
     }
     let of_function = class(&json!({"name": "gpus", "find": {"class": "drm", "name": "renderD{n}"}}));
-    let found = scan(&tree, &[of_function.clone()]);
+    let found = scan(&tree, from_ref(&of_function));
     assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["intel-gpu"]);
     let why = "left out of class `gpus`: intel-gpu has it, whose code knows more of it";
     assert_eq!(notices(&found), [format!("/{ROOT}/{address}: {why}")]);
@@ -650,132 +400,6 @@ fn a_node_that_generic_offers_is_left_to_it_also_under_another_name() {
     let all = json!({"vendors": {"classes": [class(&json!({"nodes": nodes}))], "generic": [generic]}});
     let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
     assert_eq!(found.devices.len(), 2, "a common node is nobody's own");
-}
-
-fn random_text() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[a-c]{1,2}",
-        Just("..".to_owned()),
-        Just("../../x".to_owned()),
-        Just("/etc/shadow".to_owned()),
-        Just("{n}".to_owned()),
-        Just("{name}".to_owned()),
-        Just("{node}".to_owned()),
-        Just("{number}".to_owned()),
-        Just("{a}".to_owned()),
-        Just("b/{a}".to_owned()),
-        Just("e{n}".to_owned()),
-        Just("a".to_owned()),
-        Just("link".to_owned()),
-        Just("uevent".to_owned()),
-    ]
-}
-
-fn random_class() -> impl Strategy<Value = Value> {
-    let fact = ("[ab]", random_text(), 0..5_usize, any::<bool>()).prop_map(|(name, text, way, optional)| {
-        let way = ["read", "link", "entry", "is", "above"][way];
-        json!({"name": name, way: text, "optional": optional})
-    });
-    let node = (random_text(), any::<bool>(), any::<bool>())
-        .prop_map(|(path, optional, common)| json!({"path": path, "optional": optional, "common": common}));
-    (
-        prop_oneof![Just(json!("k")), Just(json!("m"))],
-        prop_oneof![Just("e{n}"), Just("{n}"), Just("e0")],
-        proptest::collection::vec(fact, 0..3),
-        proptest::collection::vec(node, 0..3),
-        proptest::option::of(random_text()),
-        (random_text(), random_text(), any::<bool>()),
-        1..3_u32,
-        any::<bool>(),
-    )
-        .prop_map(|(directory, name, facts, nodes, above, (id, read, has_group), shares, vm)| {
-            let above = above.map(|name| json!({"name": name}));
-            let id = if shares > 1 { format!("{id}{{share}}") } else { id };
-            class(&json!({
-                "name": directory, "find": {"class": directory, "name": name, "above": above}, "facts": facts, "nodes": nodes,
-                "id": id, "shares": shares, "vm": vm, "health": [{"read": read, "absent": true, "reason": "x"}],
-                "group": if has_group { json!("a") } else { Value::Null }, "function": "{a}",
-            }))
-        })
-}
-
-/// Entries of two classes, with files, links in and out, and nodes.
-fn random_tree() -> impl Strategy<Value = Vec<(String, String)>> {
-    let place = (
-        prop_oneof![Just("k"), Just("m")],
-        0..3_u8,
-        prop_oneof![Just("a"), Just("b"), Just("dev"), Just("uevent"), Just("link"), Just("b/a"), Just("iommu_group")],
-    )
-        .prop_map(|(class, number, file)| format!("sys/class/{class}/e{number}/{file}"));
-    let path = prop_oneof![
-        4 => place,
-        1 => "[a-c]{1,2}".prop_map(|name| format!("dev/{name}")),
-        1 => (0..3_u8).prop_map(|number| format!("dev/e{number}")),
-        1 => (0..3_u8).prop_map(|number| format!("sys/class/m/e{number}")),
-    ];
-    let content = prop_oneof![
-        4 => prop_oneof![
-            Just("a".to_owned()), Just("b\nc".to_owned()), Just("1:2".to_owned()), Just("../x".to_owned()), Just(String::new()),
-            Just("DEVNAME=e0".to_owned()), Just("DEVNAME=../etc/shadow".to_owned()), Just("MAJOR=1\nMINOR=2\nDEVNAME=a".to_owned()),
-        ],
-        1 => prop_oneof![
-            Just("-> ..".to_owned()), Just("-> /etc".to_owned()), Just("-> a".to_owned()), Just("-> ../../k/e0".to_owned()),
-            Just("-> ../../../../../etc/shadow".to_owned()), Just("-> e1".to_owned()), Just("-> /dev/a".to_owned()),
-        ],
-    ];
-    proptest::collection::vec((path, content), 0..24)
-}
-
-fn plant(files: &[(String, String)]) -> Tree {
-    let tree = Tree::new("etc/shadow = secret");
-    for (path, content) in files {
-        let path = tree.path(path);
-        let Some(parent) = path.parent().filter(|parent| fs::create_dir_all(parent).is_ok()) else { continue };
-        let outside =
-            parent.canonicalize().is_ok_and(|parent| !parent.starts_with(tree.path("").canonicalize().unwrap()));
-        if outside || path.symlink_metadata().is_ok() {
-            continue;
-        }
-        let _ = match content.strip_prefix("-> ") {
-            Some(target) => symlink(target, path),
-            None => fs::write(path, content),
-        };
-    }
-    tree
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, max_shrink_iters: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_class_and_no_tree_gives_a_node_outside_of_dev_or_one_node_to_two(
-        classes in proptest::collection::vec(random_class(), 1..4), files in random_tree(),
-    ) {
-        let text = settings::json(&json!({"probe_timeout": 20, "vendors": {"classes": classes}}));
-        let Ok(settings) = Settings::from_json(&text) else { return Ok(()) };
-        let tree = plant(&files);
-        let found = Scanner::new(tree.host(), &settings).scan(&|| {});
-        let mut owners = BTreeMap::new();
-        for problem in &found.problems {
-            prop_assert!(!problem.error.contains("defect"), "{problem:?}");
-        }
-        for device in &found.devices {
-            prop_assert!(device.attributes.values().all(|fact| fact.value.to_string() != "secret"), "{device:?}");
-            let mut ends = BTreeSet::new();
-            for path in &device.paths {
-                prop_assert!(path.is_node && path.path.starts_with("/dev/") && !path.path.contains(".."), "{path:?}");
-                let end = in_root(&tree.host(), Path::new(&path.path)).unwrap();
-                prop_assert!(end.starts_with(tree.path("dev")), "{path:?} leads to {end:?}");
-                if path.role != "common" {
-                    ends.insert(end);
-                }
-            }
-            for end in ends {
-                let other = owners.insert(end, device.id.clone());
-                prop_assert!(other.is_none(), "{other:?} and {device:?}");
-            }
-        }
-    }
 }
 
 #[test]
