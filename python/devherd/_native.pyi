@@ -555,7 +555,7 @@ class Scanner:
         """Whether each of these devices is known to be gone, although the last scan could not examine it."""
 
     def class_entries(self) -> list[ClassEntry]:
-        """What became of each entry of the directories in which the classes of the settings look; by class, in order."""
+        """What became of each entry of the directories in which the classes look; by class, in order."""
 
     def watched_directories(self) -> list[str]: ...
     def processor_nodes(self) -> list[int]:
