@@ -23,9 +23,18 @@ AMD_FPGA = "fpga.amd.com"
 RDMA = "rdma.devherd.io"
 GENERIC = "generic.devherd.io"
 SIMULATED = "simulated.devherd.io"
+CLASSES = "classes.devherd.io"
 
 _RESOURCE_NAME = Attribute("resourceName", "string", lambda subject: subject.resource_name)
 _BY_NAME = ("resourceName",)
+_OF_THE_FUNCTION = (
+    text("vendorID", "vendor_id", is_needed=False),
+    text("deviceID", "device_id", is_needed=False),
+    text(PCI_BUS_ID, "pci_address", is_needed=False),
+    ROOT,
+    NODE,
+)
+"""Of devices that may have no PCI function."""
 _PCI = (text("vendorID", "vendor_id"), text("deviceID", "device_id"), BUS_ID, ROOT, NODE)
 
 
@@ -199,3 +208,39 @@ def generic(_: Publishable) -> DeviceType | str:
 def simulated(_: Publishable) -> DeviceType | str:
     """The type."""
     return MOCK
+
+
+_OF_EVERY_CLASS = frozenset(
+    {
+        *("class", "numa_node", "pcie_root", "slot", "pci_address", "pci_class", "pci_driver"),
+        *("vendor_id", "device_id", "subsystem_vendor_id", "subsystem_device_id"),
+    }
+)
+"""Facts that have an attribute of their own here, or none."""
+
+
+def classes(subject: Publishable) -> DeviceType | str:
+    """The type of a device class: its name, with the facts that its file declares, under their names."""
+    name = subject.text("class") or ""
+    facts = sorted(subject.facts.keys() - _OF_EVERY_CLASS)
+    return DeviceType(
+        CLASSES,
+        name,
+        _by_id,
+        (
+            constant("type", name),
+            _RESOURCE_NAME,
+            *(_of_a_class(fact, subject.facts[fact].kind) for fact in facts),
+            *_OF_THE_FUNCTION,
+        ),
+        told_by=(_BY_NAME,),
+        is_own=True,
+    )
+
+
+def _of_a_class(fact: str, kind: str) -> Attribute:
+    if kind == "number":
+        return number(fact, fact, is_needed=False)
+    if kind == "version":
+        return version(fact, fact, is_needed=False)
+    return flag(fact, fact) if kind == "boolean" else text(fact, fact, is_needed=False)

@@ -45,7 +45,7 @@ TYPES = {
     "rdma": own.rdma,
     "generic": own.generic,
     "simulated": own.simulated,
-    # Devices of classes that a file declares have their place here: driver `classes.devherd.io`, type = the class.
+    "classes": own.classes,
 }
 """By vendor: the type of a device, or why it has none."""
 

@@ -65,7 +65,7 @@ fn unseen(scan: &Scan) -> Vec<&str> {
 
 fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
     let scanner = Scanner::new(Tree::new("").host(), &settings_of(classes));
-    scanner.edits(device, &Platform::default(), Way::DevicePlugin, resource).unwrap()
+    scanner.edits(device, &Platform::default(), Way::DevicePlugin, resource, None).unwrap()
 }
 
 /// Random classes and trees.

@@ -28,9 +28,8 @@ mod values;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Vendor;
-use super::gpus;
 use super::per_card::per_card;
+use super::{LeftOut, Vendor, gpus};
 use crate::device::{Device, Found, NotExamined, Platform};
 use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
@@ -88,6 +87,10 @@ impl Vendor for Classes {
             class.map_or_else(|| Edits::of_nodes(&device.paths, "rw"), |class| class.edits(device, resource_name));
         edits.given(way, || cdi_name(device))
     }
+
+    fn left_out(&self, device: &Device, way: Way) -> Option<LeftOut> {
+        gpus::left_to_virtual_machines(device, way).map(LeftOut::because)
+    }
 }
 
 /// Adds the devices of these classes, as devices of a vendor.
@@ -128,7 +131,7 @@ impl DeviceClass {
         let filled = self.env.iter().filter_map(|(name, text)| {
             Some((name.clone(), text.filled(|place| value(place).map(Cow::Owned).ok_or(())).ok()?))
         });
-        edits.envs.extend(filled);
+        edits.joined_envs.extend(filled);
         edits
     }
 }
