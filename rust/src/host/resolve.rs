@@ -10,7 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, stat};
 use rustix::io::Errno;
 
-use super::{Host, directory};
+use super::attribute::{Attribute, AttributeError, Cause, noted, read_open};
+use super::{Host, directory, read_log};
 
 /// The number of links that the kernel follows before `ELOOP`.
 const MOST_LINKS: usize = 40;
@@ -79,6 +80,28 @@ pub fn in_root(host: &Host, path: &Path) -> Result<PathBuf, Errno> {
     let unlinked = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
     let found = host.open_root().and_then(|root| openat2(root, below, PATH_ONLY, Mode::empty(), unlinked));
     if found.is_ok() { Ok(host.absolute(path)) } else { walked(host, path) }
+}
+
+/// Reads an attribute on a path without links, which costs no more than any read. `None` if there is a link on the way, or
+/// the kernel cannot tell.
+#[must_use]
+pub fn read_unlinked(host: &Host, path: &Path) -> Option<Result<Attribute, AttributeError>> {
+    read_log::note_file(path);
+    let own = host.own_path(path);
+    let unlinked = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let below = own.strip_prefix("/").unwrap_or(&own);
+    let opened = host.open_root().and_then(|root| openat2(root, below, flags, Mode::empty(), unlinked));
+    let content = match opened {
+        Ok(file) => read_open(file),
+        Err(Errno::LOOP | Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::INVAL) => return None,
+        Err(errno) => Err(Cause::System(noted(errno))),
+    };
+    let path = path.to_path_buf();
+    Some(match content {
+        Ok(content) => Ok(Attribute::new(path, content)),
+        Err(cause) => Err(AttributeError { path, cause }),
+    })
 }
 
 /// Resolves link by link, as the kernel does.

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::definition::{DeviceClass, Find, Within};
+use super::files::in_sys;
 use super::template::Parts;
 use crate::bus::functions::Functions;
 use crate::bus::pci;
@@ -21,7 +22,7 @@ use crate::host::resolve::in_root;
 pub(super) struct Entry {
     /// Its name in sysfs: `tenstorrent!0`.
     pub(super) name: String,
-    /// Its directory, all links followed.
+    /// Its directory, the link to it followed.
     pub(super) path: PathBuf,
     /// The PCI function that it belongs to.
     pub(super) function: Option<PathBuf>,
@@ -53,13 +54,14 @@ struct Search<'s> {
     entries: Vec<Entry>,
     /// Places in `entries`, by path.
     places: HashMap<OsString, usize>,
+    /// /sys/devices.
+    devices: PathBuf,
     found: &'s mut Found,
 }
 
 /// The entries that may be devices of these classes, in the order of the classes, each once.
 pub(super) fn entries(host: &Host, vendor: &'static str, classes: &[DeviceClass], found: &mut Found) -> Vec<Entry> {
-    let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
-    let mut search = Search { host, vendor, listed, entries, places, found };
+    let mut search = Search::new(host, vendor, found);
     for (place, class) in classes.iter().enumerate() {
         for directory in directories(&class.find) {
             search.add(place, &class.find, &directory);
@@ -82,8 +84,7 @@ fn directories(find: &Find) -> Vec<String> {
 
 /// Every entry of the directories of a class, whether it fits or not.
 pub(super) fn looked_at(host: &Host, vendor: &'static str, find: &Find, found: &mut Found) -> Vec<Entry> {
-    let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
-    let mut search = Search { host, vendor, listed, entries, places, found };
+    let mut search = Search::new(host, vendor, found);
     let mut all = Vec::new();
     for directory in directories(find) {
         let Some(Listing { open, names, .. }) = search.list(&directory) else { continue };
@@ -131,7 +132,12 @@ pub(super) fn refusal(host: &Host, find: &Find, entry: &Entry) -> Result<Parts, 
     Ok(parts)
 }
 
-impl Search<'_> {
+impl<'s> Search<'s> {
+    fn new(host: &'s Host, vendor: &'static str, found: &'s mut Found) -> Self {
+        let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        Self { host, vendor, listed, entries, places, devices: host.sys("devices"), found }
+    }
+
     fn add(&mut self, place: usize, find: &Find, directory: &str) {
         let listed = self.listed.remove(directory).unwrap_or_else(|| self.list(directory));
         let Some(mut listing) = listed else {
@@ -208,11 +214,13 @@ impl Search<'_> {
     /// The directory of an entry, all links followed.
     fn behind(&self, open: &Directory, name: &str) -> Result<PathBuf, AttributeError> {
         let path = match open.link(name) {
-            Ok(target) => self.host.own_path(self.host.behind_link(open.path(), &target)),
+            Ok(target) => self.host.behind_link(open.path(), &target),
             Err(error) if error.is_absent() => return Err(error),
-            Err(_) => self.host.own_path(open.path().join(name)),
+            Err(_) => open.path().join(name),
         };
-        super::files::in_sys(self.host, &path)
+        // What is read below it is looked at for links with each read: `files`.
+        let is_device = path.starts_with(&self.devices) && path != self.devices;
+        if is_device { Ok(path) } else { in_sys(self.host, &self.host.own_path(path)) }
     }
 
     /// Whether the PCI function with this address, if there is one, is what a class asks for.

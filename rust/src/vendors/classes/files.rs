@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{self, Directory};
-use crate::host::resolve::in_root;
+use crate::host::resolve::{in_root, read_unlinked};
 
 /// The files that were read for one entry.
 pub(super) struct Files<'h> {
@@ -51,10 +49,8 @@ impl<'h> Files<'h> {
         if let Some((_, read)) = self.read.iter().find(|(read, _)| read.as_os_str() == path.as_os_str()) {
             return read.clone();
         }
-        let read = match (!name.contains('/')).then(|| Attribute::read_unlinked(&path)) {
-            Some(read) if !read.as_ref().is_err_and(|error| error.cause == Cause::System(Errno::LOOP)) => read,
-            _ => self.place(directory, name).and_then(Attribute::read_unlinked),
-        };
+        let read = read_unlinked(self.host, &path)
+            .unwrap_or_else(|| self.place(directory, name).and_then(Attribute::read_unlinked));
         self.read.push((path, read.clone()));
         read
     }
@@ -69,11 +65,7 @@ impl<'h> Files<'h> {
     pub(super) fn end_of_link(&self, directory: &Path, name: &str) -> Result<(String, PathBuf), AttributeError> {
         let path = self.path(directory, name);
         let (above, last) = (path.parent().unwrap_or(directory), path.file_name().unwrap_or_default());
-        let above = if name.contains('/') {
-            resolved(self.host, &self.host.own_path(above), &[self.host.sys(""), self.host.proc("driver")])?
-        } else {
-            above.to_path_buf()
-        };
+        let above = resolved(self.host, &self.host.own_path(above), &[self.host.sys(""), self.host.proc("driver")])?;
         let link = above.join(last);
         let target = directory::link(&link)?;
         let end = target.file_name().map(|end| end.to_string_lossy().into_owned()).unwrap_or_default();
@@ -82,7 +74,11 @@ impl<'h> Files<'h> {
 
     /// The names in a directory below another; itself if the name is empty.
     pub(super) fn names(&self, directory: &Path, name: &str) -> Result<(Vec<String>, PathBuf), AttributeError> {
-        let place = if name.is_empty() { directory.to_path_buf() } else { self.place(directory, name)? };
+        let place = if name.is_empty() {
+            in_sys(self.host, &self.host.own_path(directory))?
+        } else {
+            self.place(directory, name)?
+        };
         let names = Directory::open(&place).and_then(|open| open.names())?;
         Ok((names, place))
     }

@@ -350,10 +350,10 @@ impl Inspection<'_> {
         };
         let by_address = by_address.filter(|address| pci::is_address(address)).and_then(|address| {
             let bus = self.host.sys("bus/pci/devices");
-            let target = directory::link(&bus.join(address)).ok()?;
-            in_sys(self.host, &self.host.own_path(self.host.behind_link(&bus, &target))).ok()
+            Some(self.host.behind_link(&bus, &directory::link(&bus.join(address)).ok()?))
         });
-        let Some(path) = self.entry.function.clone().or(by_address) else {
+        let path = self.entry.function.clone().or(by_address);
+        let Some(path) = path.and_then(|path| in_sys(self.host, &self.host.own_path(path)).ok()) else {
             self.add_place();
             return Ok(());
         };
@@ -371,7 +371,8 @@ impl Inspection<'_> {
     }
 
     fn add_place(&mut self) {
-        match NumaNodes::default().at(self.host, &self.entry.path) {
+        let place = in_sys(self.host, &self.host.own_path(&self.entry.path));
+        match place.and_then(|place| NumaNodes::default().at(self.host, &place)) {
             Ok(near) => {
                 self.device.numa_nodes.extend(near.iter().map(|near| near.node));
                 let source = near.map(|near| self.host.own_path(near.source).display().to_string());
