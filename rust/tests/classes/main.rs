@@ -69,7 +69,7 @@ fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
 }
 
 /// Random classes and trees.
-const CASES: u32 = 1000;
+const CASES: u32 = 300;
 
 const ROOT: &str = "sys/devices/pci0000:00";
 
