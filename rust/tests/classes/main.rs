@@ -69,7 +69,7 @@ fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
 }
 
 /// Random classes and trees.
-const CASES: u32 = 300;
+const CASES: u32 = 128;
 
 const ROOT: &str = "sys/devices/pci0000:00";
 
