@@ -139,7 +139,7 @@ def _akri(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignore
             imported.note_difference(f"`{rule}` is left out: {found}")
             continue
         plugin: dict[str, Any] = {"resource": resource} | ({"shares": capacity} if capacity != 1 else {})
-        definition = {"find": found, "plugin": plugin}
+        definition: dict[str, Any] = {"find": found, "plugin": plugin}
         if details.get("groupRecursive") and "above" in found:
             definition |= {"facts": {"place": {"above": "devpath"}}, "group": "place"}
         _add(imported, name, definition)
