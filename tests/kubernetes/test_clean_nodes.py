@@ -75,7 +75,7 @@ class NodesApi(SmallApi):
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     server = NodesApi(tmp_path / "serviceaccount")
-    monkeypatch.setattr("devherd.kubernetes.access.SERVICE_ACCOUNT", server.directory)
+    monkeypatch.setattr("devherd.config.api_access.SERVICE_ACCOUNT", server.directory)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
     yield server

@@ -13,7 +13,7 @@ from devherd.config.api_access import ApiAccess
 from devherd.config.loader import load, resolve
 from devherd.config.model import Config
 from devherd.config.resolved import write_resolved
-from devherd.kubernetes import access, labeller
+from devherd.kubernetes import labeller
 from devherd.kubernetes.access import has_labels_to_remove, needs_process, notice_of_labels
 from devherd.kubernetes.labeller import Debounce
 from devherd.proto.spool_pb2 import Offers, WrittenLabels
@@ -256,7 +256,7 @@ def left_over(tmp_path, write: str):
 def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path, api_server, monkeypatch):
     """Defect: a boot empties the run directory, and nobody knew of them any more. The state directory does."""
     config = left_over(tmp_path, "node")
-    monkeypatch.setattr(access, "SERVICE_ACCOUNT", api_server.directory)
+    monkeypatch.setattr("devherd.config.api_access.SERVICE_ACCOUNT", api_server.directory)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
     assert has_labels_to_remove(config.settings(), ApiAccess.of_this_pod())
