@@ -7,7 +7,7 @@ import pytest
 
 from devherd._native import Finding
 from devherd.config.classes import DIRECTORY, shipped, shipped_names
-from devherd.config.device_class import DeviceClass
+from devherd.config.device_class import ClassDefinition
 from devherd.config.loader import resolve, valid
 from devherd.reasons.registry import meaning_of, to_do
 
@@ -162,7 +162,7 @@ def test_a_shipped_file_is_valid_as_a_class_of_the_configuration(name):
     content = tomllib.loads((DIRECTORY / f"{name}.toml").read_text("utf-8"))
     own = valid("c.yaml", json.dumps({"classes": {"define": {"own": content}}})).classes.define["own"]
 
-    assert own == shipped(name) == DeviceClass.model_validate(content)
+    assert own == shipped(name) == ClassDefinition.model_validate(content)
     assert own.title
     assert own.source
     assert own.confirmed

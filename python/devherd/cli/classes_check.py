@@ -18,7 +18,7 @@ from devherd.text import amount, first_lines
 
 if TYPE_CHECKING:
     from devherd._native import Device, Edits
-    from devherd.config.device_class import DeviceClass
+    from devherd.config.device_class import ClassDefinition
 
 _STDIN = "standard input"
 
@@ -84,7 +84,7 @@ _MOST_ENTRIES = 20
 
 
 def _lines(
-    classes: "dict[str, DeviceClass]",
+    classes: "dict[str, ClassDefinition]",
     devices: list[dict[str, Any]],
     problems: list[dict[str, Any]],
     left: list[dict[str, Any]],

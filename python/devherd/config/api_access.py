@@ -57,7 +57,11 @@ class ApiAccess:
         """This pod's access; None outside a cluster, and in a pod without a service account's token."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         has_token = (SERVICE_ACCOUNT / "token").exists()
-        return cls.of_service_account(host, int(port), SERVICE_ACCOUNT) if host and port.isdecimal() and has_token else None
+        return (
+            cls.of_service_account(host, int(port), SERVICE_ACCOUNT)
+            if host and port.isdecimal() and has_token
+            else None
+        )
 
     def namespace(self) -> str:
         """The namespace for objects of devherd's own, that of the pod or of the context; empty if unknown."""

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from devherd.config import toml_file, yaml_file
 from devherd.config.checks import problems_of
 from devherd.config.classes import Classes
-from devherd.config.device_class import DeviceClass
+from devherd.config.device_class import ClassDefinition
 from devherd.config.errors import Location, Positions, Problem, config_error
 
 SUBJECT = "class"
 _EXAMPLE = "find: {class: accel}"
 
 
-def classes_in(source: str, text: str) -> dict[str, DeviceClass]:
+def classes_in(source: str, text: str) -> dict[str, ClassDefinition]:
     """The classes in a text, by name; `source` is its path, by which a single class is named.
 
     A single class has the keys of one; a mapping has classes by name; of a configuration it is `classes.define`. Raises
@@ -49,11 +49,11 @@ def _named(source: str) -> str:
     return name or "unnamed"
 
 
-def _one(source: str, content: dict[str, Any], positions: Positions) -> DeviceClass:
+def _one(source: str, content: dict[str, Any], positions: Positions) -> ClassDefinition:
     try:
-        return DeviceClass.model_validate(content)
+        return ClassDefinition.model_validate(content)
     except ValidationError as error:
-        raise config_error(source, problems_of(error, DeviceClass), positions, subject=SUBJECT) from None
+        raise config_error(source, problems_of(error, ClassDefinition), positions, subject=SUBJECT) from None
 
 
 def _content(source: str, text: str) -> tuple[dict[str, Any], Positions]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
-from devherd.config.device_class import ClassName, DeviceClass
+from devherd.config.device_class import ClassDefinition, ClassName
 from devherd.config.errors import WrongValueError, echo, refuse
 from devherd.config.types import Form, Section, meant
 
@@ -31,9 +31,9 @@ def shipped_content(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def shipped(name: str) -> DeviceClass:
+def shipped(name: str) -> ClassDefinition:
     """The shipped class with this name. Raises OSError if there is none."""
-    return DeviceClass.model_validate(shipped_content(name))
+    return ClassDefinition.model_validate(shipped_content(name))
 
 
 def _as_list(value: Any) -> Any:
@@ -53,7 +53,7 @@ class Classes(Section):
     """The shipped classes to serve; `all`: each that was compared with the device plugin that it stands in for. Where
     two find the same entry, the first has it; `define` comes before.
     """
-    define: dict[ClassName, DeviceClass] = {}
+    define: dict[ClassName, ClassDefinition] = {}
     """Classes of your own, by name, which are served. One with the name of a shipped class takes its place. A template
     names facts in braces: those of the class, parts of names, `{class}`, `{name}` (of the entry), `{node}` (that the
     kernel names) and `{number}` (that node's `MAJOR:MINOR`); those of `nodes`, `health` and `plugin` also facts of the
@@ -70,7 +70,7 @@ class Classes(Section):
         )
         return self
 
-    def in_use(self) -> dict[str, DeviceClass]:
+    def in_use(self) -> dict[str, ClassDefinition]:
         """The classes that are served, in their order."""
         chosen = dict(self.define)
         for name in self.enable:

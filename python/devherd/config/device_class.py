@@ -1,7 +1,7 @@
 """A device class: how devices of one kind are found, what is known of them, and what a container gets.
 
 The same models validate `classes.define` of the configuration and the files in `python/devherd/classes`. What a class
-becomes for the scan core is `DeviceClass.native`; rust/src/vendors/classes reads it.
+becomes for the scan core is `ClassDefinition.native`; rust/src/vendors/classes reads it.
 """
 
 import re
@@ -394,7 +394,7 @@ _NO_DRA: Mapping[str, tuple[str, str]] = {
 }
 
 
-class DeviceClass(ClassPart):
+class ClassDefinition(ClassPart):
     """A kind of device: how it is found, what is known of it, what a container gets."""
 
     not_served: ClassVar[Mapping[str, tuple[str, str]]] = _NO_DRA
@@ -423,7 +423,7 @@ class DeviceClass(ClassPart):
     """Whether it is for virtual machines: containers get `PCI_RESOURCE_…` and VFIO's nodes, as from KubeVirt."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "DeviceClass":
+    def _fits_together(self) -> "ClassDefinition":
         refuse(self._wrong())
         return self
 

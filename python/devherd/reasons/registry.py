@@ -274,6 +274,7 @@ def to_do(finding: "Finding", meaning: Meaning, device_id: str, facts: Mapping[s
 STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "cdi-unwritable": ("its CDI spec not written", "can write it"),
+        "class": ("the fault shown", "find it well"),
         "device-dump": ("a dump there", "find none"),
         "driver-unbound": ("without a driver", "find one"),
         "ecc": ("memory errors counted", "find none"),
