@@ -57,6 +57,16 @@ def test_mig_devices_are_published_whatever_the_device_plugins_strategy(strategy
         assert [notice.partition(": ")[0] for notice in notices] == ["class gpu.nvidia.com"]
 
 
+def test_a_node_without_a_whole_gpu_has_no_second_class_for_the_name_of_whole_gpus(tmp_path):
+    """The vendor's class is the cluster's: another node prints it, and the name can have no other."""
+    parts = NodeSpec(nvidia=NvidiaSpec(gpus=1, nvml=True, mig=[["1g.10gb", "2g.20gb"]]))
+    root = SimulatedNode.create(tmp_path / "node", parts).root
+    _, classes, notices = published(root)
+    assert [(each.name, each.extended_resource_name) for each in classes] == [("mig.nvidia.com", None)]
+    (notice,) = notices
+    assert notice.startswith("class gpu.nvidia.com: a pod that asks for nvidia.com/gpu never gets ")
+
+
 def test_virtual_functions_of_an_intel_gpu_are_as_the_vendors_driver_has_them_without_the_physical_one(tmp_path):
     """The vendor's driver publishes both, although they share the GPU: here no device stands beside its parts."""
     root = SimulatedNode.create(tmp_path / "node", preset("intel-gpu-sriov")).root

@@ -103,9 +103,10 @@ def classes_of(pools: Pools, rules: Sequence[ResourceRule]) -> tuple[list[Device
     by_name: dict[str, list[Published]] = {}
     for device in published:
         by_name.setdefault(device.subject.resource_name, []).append(device)
-    covered = {each.extended_resource_name: each for each in classes if each.extended_resource_name}
+    # A class that selects nothing here has its name, too: another node of the cluster prints it.
+    covered = {each.extended_resource_name: each for each in VENDORS if each.extended_resource_name}
     notices = [notice for name, each in covered.items() for notice in _of_a_vendors(name, each, published)]
-    names = {each.name: each.extended_resource_name for each in classes}
+    names = {each.name: each.extended_resource_name for each in VENDORS}
     for resource, devices in sorted(by_name.items()):
         if resource in covered:
             continue
