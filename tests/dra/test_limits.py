@@ -283,19 +283,39 @@ def test_health_and_a_cordon_are_told_apart():
     assert Publishable(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
 
 
+def hca(name, function="0000:01:00.0", gone_since=None, **facts):
+    """An RDMA device, by default of the physical function."""
+    known = {"ibdev": name, "pci_address": function, "device_id": "0x101b", "vendor_id": "0x15b3", **facts}
+    made = {fact: Fact("text", value, "/file") for fact, value in known.items()}
+    device = Device(vendor="rdma", card=function, id=name, resource_name="rdma/hca", facts=made)
+    return Entry(device, "rdma/hca", gone_since=gone_since)
+
+
+DIVIDED = "it is divided: only its parts can be published"
+
+
 def test_a_physical_function_is_not_published_beside_its_virtual_ones():
     """Its hardware would be given twice; a rule that offers both changes nothing."""
-    names = ("mlx5_0", "mlx5_1")
-    made = []
-    for place, name in enumerate(names):
-        facts = {"ibdev": name, "pci_address": f"0000:01:00.{place}", "device_id": "0x101b", "vendor_id": "0x15b3"}
-        facts |= {"physfn": "0000:01:00.0"} if place else {}
-        known = {fact: Fact("text", value, "/file") for fact, value in facts.items()}
-        device = Device(vendor="rdma", card=facts["pci_address"], id=name, resource_name="rdma/hca", facts=known)
-        made.append(Entry(device, "rdma/hca"))
-    pools, _, devices = publish(made)
+    whole, part = hca("mlx5_0"), hca("mlx5_1", "0000:01:00.1", physfn="0000:01:00.0")
+    made, _, devices = publish([whole, part])
     assert [device["name"] for device in devices] == ["mlx5-1"]
-    assert pools.withheld == {made[0].key: "its parts are published instead"}
+    assert made.withheld == {whole.key: DIVIDED}
+
+
+def test_a_physical_function_whose_virtual_ones_are_gone_is_published():
+    """What is gone is given to no pod."""
+    whole, part = hca("mlx5_0"), hca("mlx5_1", "0000:01:00.1", gone_since=1.0, physfn="0000:01:00.0")
+    made, _, devices = publish([whole, part])
+    assert [device["name"] for device in devices] == ["mlx5-0"]
+    assert made.withheld == {part.key: "it is gone"}
+
+
+def test_a_subfunction_is_published_beside_the_virtual_functions_of_its_parent():
+    """It has the address of the parent, and is no whole of theirs."""
+    whole, part = hca("mlx5_0"), hca("mlx5_1", "0000:01:00.1", physfn="0000:01:00.0")
+    made, _, devices = publish([whole, part, hca("mlx5_2", subfunction="mlx5_core.sf.4")])
+    assert [device["name"] for device in devices] == ["mlx5-1", "mlx5-2"]
+    assert made.withheld == {whole.key: DIVIDED}
 
 
 def test_devices_of_a_vendor_without_a_table_are_withheld_with_the_reason():

@@ -111,16 +111,17 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
     made = Pools()
     by_type: dict[tuple[str, str], tuple[DeviceType, list[Publishable]]] = {}
     subjects = [_subject(offer, offered, verdicts) for offer in offers.offers for offered in offer.devices]
-    divided = {subject.whole for subject in subjects} - {None}
+    # A part that is gone keeps nothing from its whole.
+    divided = {subject.whole for subject in subjects if subject.entry.gone_since is None} - {None}
     for subject in subjects:
         type_of = TYPES.get(subject.entry.vendor)
         kind = type_of(subject) if type_of else "no driver publishes devices of its vendor"
         if not isinstance(kind, str):
             made.devices.setdefault(kind.driver, [])
-            if divided.isdisjoint((subject.text("uuid"), subject.text("pci_address"))) or subject.whole is not None:
+            if subject.whole is not None or divided.isdisjoint(subject.names_as_whole):
                 by_type.setdefault((kind.driver, kind.name), (kind, []))[1].append(subject)
                 continue
-            kind = "its parts are published instead"
+            kind = "it is divided: only its parts can be published"
         made.withheld[subject.entry.key] = kind
     for kind, of_type in by_type.values():
         made.devices[kind.driver] += _Type(kind, made).published(of_type)

@@ -58,6 +58,11 @@ class Publishable:
         return self.text("gpu_uuid") if is_mig else self.text("physfn")
 
     @property
+    def names_as_whole(self) -> tuple[str | None, ...]:
+        """What its parts call it. A subfunction has the PCI address of its parent, and no parts."""
+        return self.text("uuid"), None if "subfunction" in self.facts else self.text("pci_address")
+
+    @property
     def is_ill(self) -> bool:
         """Whether it is Unhealthy for another reason than an operator's cordon."""
         return any(reason != CORDONED for reason in self.verdict.reasons)
