@@ -20,6 +20,7 @@ from devherd.offers.rules import arrange
 
 def port(number, afu="d8424dc4", resource="example.com/fpga", **fields):
     facts = {
+        "port": f"dfl-port.{number}",
         "afu_id": afu,
         "interface_id": "69528db6",
         "driver": "dfl",
@@ -166,6 +167,55 @@ def test_an_id_that_makes_no_label_becomes_one(wrong):
     """A DNS label of at most 63 characters."""
     _, _, (device,) = publish([port(1, id=wrong)])
     assert values.is_label(device["name"])
+
+
+def without(entry, *facts):
+    """The same device without these facts."""
+    known = {name: fact for name, fact in entry.device.facts.items() if name not in facts}
+    device = Device(
+        vendor=entry.vendor,
+        card=entry.device.card,
+        id=entry.device.id,
+        resource_name=entry.resource_name,
+        facts=known,
+    )
+    return Entry(device, entry.resource_name)
+
+
+def test_a_port_whose_accelerator_cannot_be_read_stays_a_port():
+    """It is withheld beside others, for CEL reads their `afuID`; alone it is a port without one."""
+    disabled = without(port(1), "afu_id")
+    made, _, devices = publish([disabled, port(2)])
+    assert [device["name"] for device in devices] == ["dfl-port-2"]
+    assert made.withheld == {disabled.key: "its `afuID` is not known, and that of others of its type is"}
+    _, _, (alone,) = publish([disabled])
+    assert alone["attributes"]["type"] == {"string": "port"}
+    assert "afuID" not in alone["attributes"]
+
+
+def alveo(number, **facts):
+    address = f"0000:{number:02x}:00.1"
+    known = {"vendor_id": "0x10ee", "device_id": "0x5001", "pci_address": address, "driver": "xocl", **facts}
+    device = Device(
+        vendor="xilinx-fpga",
+        card=address,
+        id=address,
+        resource_name="amd.com/u200-1",
+        facts={name: Fact("text", value, "/file") for name, value in known.items()},
+    )
+    return Entry(device, "amd.com/u200-1")
+
+
+def test_a_card_without_a_shell_is_no_transcoder():
+    """It has none while it is flashed or reset: withheld beside cards with one, and alone a card without one."""
+    flashed = alveo(1)
+    made, _, devices = publish([flashed, alveo(2, vbnv="xilinx_u200", timestamp="1")])
+    assert [device["name"] for device in devices] == ["0000-02-00-1"]
+    assert made.withheld == {flashed.key: "its `shell` is not known, and that of others of its type is"}
+    _, _, (alone,) = publish([flashed])
+    assert alone["attributes"]["type"] == {"string": "fpga"}
+    _, _, (media,) = publish([alveo(3, **{"class": "amd-ma35d"}, device_type="MA35")])
+    assert media["attributes"]["type"] == {"string": "transcoder"}
 
 
 def gpu(number, minor="0", **facts):

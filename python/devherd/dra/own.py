@@ -184,13 +184,13 @@ MOCK = DeviceType(
 
 
 def intel_fpga(subject: Publishable) -> DeviceType | str:
-    """The type."""
-    return PORT if "afu_id" in subject.facts else REGION
+    """The type, by what a port always has: its accelerator's id cannot be read while the port is disabled."""
+    return REGION if subject.facts.keys().isdisjoint(("port", "port_id")) else PORT
 
 
 def xilinx_fpga(subject: Publishable) -> DeviceType | str:
-    """The type."""
-    return CARD if "vbnv" in subject.facts else TRANSCODER
+    """The type. A class describes MA35D cards alone; the others have no shell while they are flashed or reset."""
+    return TRANSCODER if "class" in subject.facts else CARD
 
 
 def rdma(subject: Publishable) -> DeviceType | str:
