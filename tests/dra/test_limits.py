@@ -108,6 +108,23 @@ def test_a_string_of_65_bytes_is_left_out_for_all_of_the_type(length, is_there):
     assert ("resourceName" in told.expression) is is_there
 
 
+def test_a_class_reads_no_attribute_that_a_device_of_another_node_may_lack():
+    """Such a read would end every allocation in the cluster; here the other node's port has no readable accelerator."""
+    long = f"example.com/{'n' * 60}"
+    here, _, _ = publish([port(1, resource=long)])
+    ((made,), _) = classes_of(here, [])
+    attributes = 'device.attributes["fpga.intel.com"]'
+    assert made.expression == (
+        f'device.driver == "fpga.intel.com" && {attributes}.type == "port"'
+        f' && "afuID" in {attributes} && {attributes}.afuID == "d8424dc4"'
+        f' && "interfaceID" in {attributes} && {attributes}.interfaceID == "69528db6"'
+    )
+    elsewhere, _, (device,) = publish([without(port(1, resource=long), "afu_id")])
+    assert "afuID" not in device["attributes"]
+    assert [made.selects(each) for each in here.devices["fpga.intel.com"]] == [True]
+    assert [made.selects(each) for each in elsewhere.devices["fpga.intel.com"]] == [False]
+
+
 def test_a_device_has_32_attributes_and_capacities_and_the_33rd_is_left_out_for_all(monkeypatch):
     """The needed ones come first."""
     optional = [text(f"optional{place}", "driver", is_needed=False) for place in range(2)]

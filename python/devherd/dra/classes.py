@@ -10,6 +10,9 @@ those of a vendor's driver have no resource name in them, so it says:
 * without the resource name, whether the device is shared, where all of the name are, or others of the type are;
 * what the rule matches, with the values of this node: a rule for `model` is `productName`.
 
+Classes are the cluster's, and devices are even on one node: a read of an attribute that a device of another node lacks
+would end every allocation. So each but that of `type`, which all have, stands behind the question whether it is there.
+
 A fact that the rule matches and no attribute shows is told in a notice. Where the expression selects devices of this
 node that have another name, there is no class, and a notice: a pod would get the wrong device.
 """
@@ -49,7 +52,9 @@ class _Alternative:
             device.type.driver == self.driver
             and self.type in (None, device.type.name)
             and self.is_shared in (None, device.subject.shares > 1)
-            and all(device.attributes[name][1] in values for name, _, values in self.values)
+            and all(
+                name in device.attributes and device.attributes[name][1] in values for name, _, values in self.values
+            )
         )
 
     @property
@@ -57,10 +62,10 @@ class _Alternative:
         """Its CEL."""
         parts = [f"device.driver == {_literal(self.driver)}"]
         if self.type is not None:
-            parts.append(f"{_attribute(self.driver, 'type')} == {_literal(self.type)}")
+            parts.append(f"device.attributes[{_literal(self.driver)}].type == {_literal(self.type)}")
         if self.is_shared is not None:
             parts.append("device.allowMultipleAllocations" if self.is_shared else "!device.allowMultipleAllocations")
-        parts += [_condition(_attribute(self.driver, name), kind, values) for name, kind, values in self.values]
+        parts += [part for value in self.values for part in _conditions(self.driver, *value)]
         return " && ".join(parts)
 
 
@@ -199,18 +204,17 @@ def _distinct(name: str, devices: Iterable[Published]) -> tuple[Value, ...]:
     return tuple(sorted({device.attributes[name][1] for device in devices}, key=str))
 
 
-def _attribute(driver: str, name: str) -> str:
+def _conditions(driver: str, name: str, kind: str, values: Sequence[Value]) -> tuple[str, str]:
+    """That the device has the attribute, as those of another node may not, and one of the values."""
     domain, slash, short = name.rpartition("/")
-    return f"device.attributes[{_literal(domain if slash else driver)}].{short}"
-
-
-def _condition(attribute: str, kind: str, values: Sequence[Value]) -> str:
+    of_domain = f"device.attributes[{_literal(domain if slash else driver)}]"
+    attribute, has = f"{of_domain}.{short}", f"{_literal(short)} in {of_domain}"
     if kind == "version":
         same = [f"{attribute}.compareTo(semver({_literal(value)})) == 0" for value in values]
-        return same[0] if len(same) == 1 else f"({' || '.join(same)})"
+        return has, same[0] if len(same) == 1 else f"({' || '.join(same)})"
     if len(values) == 1:
-        return f"{attribute} == {_literal(values[0])}"
-    return f"{attribute} in [{', '.join(map(_literal, values))}]"
+        return has, f"{attribute} == {_literal(values[0])}"
+    return has, f"{attribute} in [{', '.join(map(_literal, values))}]"
 
 
 def _literal(value: Value) -> str:
