@@ -138,6 +138,25 @@ def test_a_sick_device_has_a_taint_and_fails_the_command_where_that_is_asked_for
 
 
 @pytest.mark.parametrize(
+    ("spec", "sharing", "told"),
+    [
+        ("amd-1", "{strategy: mps, replicas: 2}", ["MPS shares NVIDIA's GPUs only: it is advertised unshared"]),
+        ("amd-8-cpx", "{replicas: 10000}", []),
+    ],
+)
+def test_a_problem_of_a_rule_is_told_once_and_the_kubelets_limits_are_no_problem(spec, sharing, told, tmp_path):
+    """The scan makes the device plugin's offers, too, and has the problems of those."""
+    root = SimulatedNode.create(tmp_path / "node", preset(spec)).root
+    config = tmp_path / "config.yaml"
+    config.write_text(f"""
+vendors: {{nvidia: {{mps_root: /run/mps}}}}
+resources: [{{match: {{pci_address: '*'}}, sharing: {sharing}}}]
+""")
+    done = scan("--host-root", root, "--config", config)
+    assert [line.partition(" — ")[2] for line in done.stderr.splitlines()] == told
+
+
+@pytest.mark.parametrize(
     ("words", "cure"),
     [
         (["--output", "table"], "use `--output yaml` or `json`"),

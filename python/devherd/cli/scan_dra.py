@@ -45,7 +45,7 @@ def run(arguments: "argparse.Namespace", config: "Config") -> int:
     pools = pools_of(offers, _verdicts(report))
     classes, of_classes = classes_of(pools, resolved.resources)
     _print([*slices_of(pools, node), *class_objects(classes)], arguments.output or "yaml")
-    problems = [*report.problems, *offers.problems]
+    problems = [*(one for one in report.problems if one not in report.of_the_plugin), *offers.problems]
     told = [Notice(" ".join(filter(None, (one.vendor, one.device or one.path))), one.error) for one in problems]
     _tell(told, "problems")
     _tell([*pools.notices, *of_classes], "notes")

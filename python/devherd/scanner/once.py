@@ -67,6 +67,8 @@ class ScanReport:
     offers: list[spool_pb2.Offer]
     problems: list[spool_pb2.Problem]
     duration_seconds: float
+    of_the_plugin: list[spool_pb2.Problem] = field(default_factory=list)
+    """Those of `problems` that the device plugin's offers have, and the scan has not."""
     rules: dict[DeviceKey, str] = field(default_factory=dict)
     sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
     held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
@@ -114,6 +116,7 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
         offers=made.offers,
         problems=problem_messages(scan, config, inventory.entries.values(), last_words) + made.problems,
         duration_seconds=scan.duration_seconds,
+        of_the_plugin=made.problems,
         rules=made.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
