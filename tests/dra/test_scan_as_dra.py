@@ -156,6 +156,19 @@ resources: [{{match: {{pci_address: '*'}}, sharing: {sharing}}}]
     assert [line.partition(" — ")[2] for line in done.stderr.splitlines()] == told
 
 
+def test_devices_that_dra_does_not_offer_are_told_with_the_reason_once_for_all_that_have_it(tmp_path):
+    """Else a node with nothing but these would say nothing."""
+    root = SimulatedNode.create(tmp_path / "node", preset("amd-pf-passthrough")).root
+    done = scan("--host-root", root)
+    assert (done.stdout, done.stderr.splitlines()) == (
+        "",
+        [
+            "devherd: amd 0 and 3 more — not published: it is for virtual machines, which are given devices by the device"
+            " plugin alone"
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "cure"),
     [

@@ -15,7 +15,7 @@ from devherd.dra.pools import Notice, Pools, pools_of
 from devherd.errors import ExitCode, UsageError
 from devherd.health.policy import Verdict
 from devherd.instance.inventory_json import host_name
-from devherd.inventory import CDI, DeviceKey, key_of
+from devherd.inventory import CDI, DeviceKey, Entry, key_of
 from devherd.proto import health_pb2
 from devherd.text import first_lines
 
@@ -48,7 +48,7 @@ def run(arguments: "argparse.Namespace", config: "Config") -> int:
     problems = [*(one for one in report.problems if one not in report.of_the_plugin), *offers.problems]
     told = [Notice(" ".join(filter(None, (one.vendor, one.device or one.path))), one.error) for one in problems]
     _tell(told, "problems")
-    _tell([*pools.notices, *of_classes], "notes")
+    _tell([*_left_out(report.inventory.entries.values()), *pools.notices, *of_classes], "notes")
     is_wrong = bool(problems) or _has_ill(pools)
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and is_wrong else ExitCode.DONE
 
@@ -78,6 +78,17 @@ def _verdicts(report: "ScanReport") -> Mapping[DeviceKey, Verdict]:
         known = found.setdefault(key, set())
         known.update(one.reason for one in held if not one.is_over and one.action == health_pb2.UNHEALTHY)
     return {key: Verdict(tuple(sorted(reasons))) for key, reasons in found.items() if reasons}
+
+
+def _left_out(entries: Iterable[Entry]) -> Iterator[Notice]:
+    """What is not offered although no rule says so: one notice for each vendor and reason."""
+    devices: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if (why := entry.left_out.get(CDI)) is not None:
+            devices.setdefault((entry.vendor, why), []).append(entry.device.id)
+    for (vendor, why), (first, *others) in devices.items():
+        more = f" and {len(others)} more" if others else ""
+        yield Notice(f"{vendor} {first}{more}", f"not published: {why}")
 
 
 def _print(objects: list[dict[str, Any]], output: str) -> None:
