@@ -39,6 +39,27 @@ def port(number, afu="d8424dc4", resource="example.com/fpga", **fields):
     return Entry(device, resource)
 
 
+def hca(name, function="0000:01:00.0", gone_since=None, **facts):
+    """An RDMA device, by default of the physical function."""
+    known = {"ibdev": name, "pci_address": function, "device_id": "0x101b", "vendor_id": "0x15b3", **facts}
+    made = {fact: Fact("text", value, "/file") for fact, value in known.items()}
+    device = Device(vendor="rdma", card=function, id=name, resource_name="rdma/hca", facts=made)
+    return Entry(device, "rdma/hca", gone_since=gone_since)
+
+
+def alveo(number, id=None, **facts):  # noqa: A002 - as the device has it
+    address = f"0000:{number:02x}:00.1"
+    known = {"vendor_id": "0x10ee", "device_id": "0x5001", "pci_address": address, "driver": "xocl", **facts}
+    device = Device(
+        vendor="xilinx-fpga",
+        card=address,
+        id=id or address,
+        resource_name="amd.com/u200-1",
+        facts={name: Fact("text", value, "/file") for name, value in known.items()},
+    )
+    return Entry(device, "amd.com/u200-1")
+
+
 def publish(entries, verdicts=None, config=None):
     """The pools, and the devices of all slices."""
     chosen = resolve(Config.model_validate(config or {}))
@@ -129,9 +150,8 @@ def test_a_device_has_32_attributes_and_capacities_and_the_33rd_is_left_out_for_
     """The needed ones come first."""
     optional = [text(f"optional{place}", "driver", is_needed=False) for place in range(2)]
     needed = [text(f"needed{place}", "driver") for place in range(30)]
-    kind = DeviceType(
-        "fpga.intel.com", "port", lambda _: "a", (constant("type", "port"), *optional, *needed), is_own=True
-    )
+    attributes = (constant("type", "port"), *optional, *needed)
+    kind = DeviceType("fpga.intel.com", "port", lambda subject: subject.text("port").replace(".", "-"), attributes)
     monkeypatch.setitem(pools.TYPES, "intel-fpga", lambda _: kind)
     made, _, devices = publish([port(1), port(2)])
     assert [len(device["attributes"]) for device in devices] == [32, 32]
@@ -143,9 +163,7 @@ def test_a_device_has_32_attributes_and_capacities_and_the_33rd_is_left_out_for_
 @pytest.mark.parametrize(("name", "is_legal"), [("a" * 32, True), ("a" * 33, False), ("9a", False), ("a.io/b", False)])
 def test_an_attributes_name_is_an_identifier_of_32_characters_without_a_domain(name, is_legal, monkeypatch):
     """A name qualified by the driver's own domain would be refused by Kubernetes 1.38."""
-    kind = DeviceType(
-        "fpga.intel.com", "port", lambda _: "a", (constant("type", "port"), text(name, "driver")), is_own=True
-    )
+    kind = DeviceType("fpga.intel.com", "port", lambda _: "a", (constant("type", "port"), text(name, "driver")))
     monkeypatch.setitem(pools.TYPES, "intel-fpga", lambda _: kind)
     made, _, devices = publish([port(1)])
     assert (name in devices[0]["attributes"]) is is_legal
@@ -171,12 +189,39 @@ def test_devices_stand_in_the_order_of_their_numbers():
     assert [device["name"] for device in devices] == ["dfl-port-2", "dfl-port-9", "dfl-port-10"]
 
 
-def test_ids_that_make_one_name_get_names_of_their_own():
-    """Of devherd's drivers: each with a suffix that follows from the device, whatever stands beside it."""
-    _, _, devices = publish([port(1, id="a_1"), port(2, id="a.1"), port(3)])
-    names = [device["name"] for device in devices]
-    assert len(set(names)) == 3
-    assert [name.rpartition("-")[0] for name in names] == ["a-1", "a-1", "dfl-port"]
+def names_of(*entries):
+    """By id: the name."""
+    made, _, _ = publish(entries)
+    devices = [device for each in made.devices.values() for device in each]
+    return {device.subject.entry.device.id: device.name for device in devices}
+
+
+@pytest.mark.parametrize(
+    ("make", "plain", "others"),
+    [
+        (lambda name: port(1, id=name), "fpga.0", ["fpga-0", "fpga_0", "FPGA.0"]),
+        (hca, "mlx5_0", ["mlx5-0", "mlx5.0"]),
+        (lambda name: alveo(1, id=name), "0000:01:00.1", ["0000-01-00-1", "0000:01:00-1"]),
+    ],
+)
+def test_a_devices_name_follows_from_itself_whatever_stands_beside_it(make, plain, others):
+    """A pod's claim has it by name: an id of the usual form is the name, and every other one has a suffix."""
+    together = names_of(*map(make, [plain, *others]))
+    assert together == {name: names_of(make(name))[name] for name in [plain, *others]}
+    assert len(set(together.values())) == len(together)
+    assert [name for name in together if len(together[name]) == len(plain)] == [plain]
+
+
+def test_simulated_devices_of_two_resources_with_one_id_have_names_of_their_own():
+    """The kubelet asks for ids that are unique in one resource alone."""
+    made = [
+        Entry(Device(vendor="simulated", card=name, id="gpu-0", resource_name=name), name)
+        for name in ("example.com/gpu", "example.org/gpu")
+    ]
+    _, _, devices = publish(made)
+    assert len({device["name"] for device in devices}) == 2
+    (alone,) = publish(made[1:])[2]
+    assert alone["name"] in {device["name"] for device in devices}
 
 
 @pytest.mark.parametrize("wrong", ["_", "z" * 64, "é"])
@@ -208,19 +253,6 @@ def test_a_port_whose_accelerator_cannot_be_read_stays_a_port():
     _, _, (alone,) = publish([disabled])
     assert alone["attributes"]["type"] == {"string": "port"}
     assert "afuID" not in alone["attributes"]
-
-
-def alveo(number, **facts):
-    address = f"0000:{number:02x}:00.1"
-    known = {"vendor_id": "0x10ee", "device_id": "0x5001", "pci_address": address, "driver": "xocl", **facts}
-    device = Device(
-        vendor="xilinx-fpga",
-        card=address,
-        id=address,
-        resource_name="amd.com/u200-1",
-        facts={name: Fact("text", value, "/file") for name, value in known.items()},
-    )
-    return Entry(device, "amd.com/u200-1")
 
 
 def test_a_card_without_a_shell_is_no_transcoder():
@@ -348,14 +380,6 @@ def test_health_and_a_cordon_are_told_apart():
     subject = Publishable(port(1), {}, "example.com/fpga", "", Verdict(("cordoned",)))
     assert not subject.is_ill
     assert Publishable(port(1), {}, "example.com/fpga", "", Verdict(("cordoned", "gone"))).is_ill
-
-
-def hca(name, function="0000:01:00.0", gone_since=None, **facts):
-    """An RDMA device, by default of the physical function."""
-    known = {"ibdev": name, "pci_address": function, "device_id": "0x101b", "vendor_id": "0x15b3", **facts}
-    made = {fact: Fact("text", value, "/file") for fact, value in known.items()}
-    device = Device(vendor="rdma", card=function, id=name, resource_name="rdma/hca", facts=made)
-    return Entry(device, "rdma/hca", gone_since=gone_since)
 
 
 DIVIDED = "it is divided: only its parts can be published"

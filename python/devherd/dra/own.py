@@ -4,6 +4,9 @@ What a device does not have is an empty string or -1 where that is an answer (no
 attributes that are not needed follow the rule of `pools`. `resourceName` is the name by the configuration's rules.
 """
 
+import hashlib
+import re
+
 from devherd.dra.tables import (
     BUS_ID,
     NODE,
@@ -13,10 +16,11 @@ from devherd.dra.tables import (
     DeviceType,
     Publishable,
     constant,
+    flag,
     number,
     text,
 )
-from devherd.dra.values import label
+from devherd.dra.values import LONGEST_LABEL, label
 
 INTEL_FPGA = "fpga.intel.com"
 AMD_FPGA = "fpga.amd.com"
@@ -38,14 +42,54 @@ _OF_THE_FUNCTION = (
 _PCI = (text("vendorID", "vendor_id"), text("deviceID", "device_id"), BUS_ID, ROOT, NODE)
 
 
-def _by_id(subject: Publishable) -> str:
-    return label(subject.entry.device.id)
+_NUMBERED = re.compile(r"(.*)-(\d+)", re.ASCII)
+_ADDRESS = re.compile(r"([0-9a-f]{4,})-([0-9a-f]{2})-([01][0-9a-f])-([0-7])")
+
+
+def _named(subject: Publishable, text: str, known_as: str | None) -> str:
+    """The text as a name: its label, where `known_as`, what the label stands for, is the text; else with a suffix.
+
+    So the name of a device follows from itself, whatever stands beside it, and two texts never have one name.
+    """
+    name = label(text)
+    if known_as == text and 0 < len(name) <= LONGEST_LABEL:
+        return name
+    digest = hashlib.sha256("\n".join(subject.entry.key).encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_LABEL - 9].strip('-') or 'device'}-{digest}"
+
+
+def _numbered(text: str, mark: str) -> str:
+    """What the label of a numbered text stands for: `mlx5_0` for `mlx5-0`."""
+    return _NUMBERED.sub(rf"\1{mark}\2", label(text))
+
+
+def _of_a_port(subject: Publishable) -> str:
+    """`dfl-port-0` of `dfl-port.0`; the management engine's alike."""
+    name = subject.entry.device.id
+    return _named(subject, name, _numbered(name, "."))
+
+
+def _of_an_address(subject: Publishable) -> str:
+    """`0000-3b-00-1` of `0000:3b:00.1`."""
+    name = subject.entry.device.id
+    return _named(subject, name, _ADDRESS.sub(r"\1:\2:\3.\4", label(name)))
+
+
+def _of_an_hca(subject: Publishable) -> str | None:
+    """`mlx5-0` of `mlx5_0`."""
+    name = subject.text("ibdev")
+    return None if not name else _named(subject, name, _numbered(name, "_"))
+
+
+def _of_an_id(subject: Publishable) -> str:
+    """Always with the suffix: another resource name, or another class, may have the id, too."""
+    return _named(subject, subject.entry.device.id, None)
 
 
 PORT = DeviceType(
     INTEL_FPGA,
     "port",
-    _by_id,
+    _of_a_port,
     (
         constant("type", "port"),
         _RESOURCE_NAME,
@@ -58,13 +102,12 @@ PORT = DeviceType(
         *_PCI,
     ),
     told_by=(_BY_NAME, ("afuID", "interfaceID")),
-    is_own=True,
 )
 
 REGION = DeviceType(
     INTEL_FPGA,
     "region",
-    _by_id,
+    _of_a_port,
     (
         constant("type", "region"),
         _RESOURCE_NAME,
@@ -74,7 +117,6 @@ REGION = DeviceType(
         *_PCI,
     ),
     told_by=(_BY_NAME, ("interfaceID",)),
-    is_own=True,
 )
 
 _ALVEO = (text("deviceType", "device_type", otherwise=""), text("serial", "serial", otherwise=""))
@@ -82,7 +124,7 @@ _ALVEO = (text("deviceType", "device_type", otherwise=""), text("serial", "seria
 CARD = DeviceType(
     AMD_FPGA,
     "fpga",
-    _by_id,
+    _of_an_address,
     (
         constant("type", "fpga"),
         _RESOURCE_NAME,
@@ -94,13 +136,12 @@ CARD = DeviceType(
         *_PCI,
     ),
     told_by=(_BY_NAME, ("shell", "timestamp")),
-    is_own=True,
 )
 
 TRANSCODER = DeviceType(
     AMD_FPGA,
     "transcoder",
-    _by_id,
+    _of_an_address,
     (
         constant("type", "transcoder"),
         _RESOURCE_NAME,
@@ -111,7 +152,6 @@ TRANSCODER = DeviceType(
         NODE,
     ),
     told_by=(_BY_NAME, ("deviceType",)),
-    is_own=True,
 )
 
 
@@ -122,7 +162,7 @@ def _physical(subject: Publishable) -> str | None:
 HCA = DeviceType(
     RDMA,
     "rdma",
-    lambda subject: label(subject.text("ibdev") or "") or None,
+    _of_an_hca,
     (
         constant("type", "rdma"),
         _RESOURCE_NAME,
@@ -144,20 +184,18 @@ HCA = DeviceType(
     ),
     label_of=("ibdev",),
     told_by=(_BY_NAME, ("hcaType", "virtual")),
-    is_own=True,
 )
 
 
-def _generic_label(subject: Publishable) -> str:
-    """`kvm-59cda87680f1`: the last part of the name in the configuration, and the beginning of the id."""
-    name = label(subject.entry.resource_name.rpartition("/")[2])[:40]
-    return label(f"{name}-{subject.entry.device.id[:12]}")
+def _of_a_generic_device(subject: Publishable) -> str:
+    """`kvm-59cda876`: the last part of the name in the configuration; its id is a hash of its paths."""
+    return _named(subject, subject.entry.resource_name.rpartition("/")[2], None)
 
 
 NODES = DeviceType(
     GENERIC,
     "generic",
-    _generic_label,
+    _of_a_generic_device,
     (
         constant("type", "generic"),
         _RESOURCE_NAME,
@@ -170,16 +208,14 @@ NODES = DeviceType(
         NODE,
     ),
     told_by=(_BY_NAME,),
-    is_own=True,
 )
 
 MOCK = DeviceType(
     SIMULATED,
     "simulated",
-    _by_id,
+    _of_an_id,
     (constant("type", "simulated"), _RESOURCE_NAME, NODE),
     told_by=(_BY_NAME,),
-    is_own=True,
 )
 
 
@@ -226,7 +262,7 @@ def classes(subject: Publishable) -> DeviceType | str:
     return DeviceType(
         CLASSES,
         name,
-        _by_id,
+        _of_an_id,
         (
             constant("type", name),
             _RESOURCE_NAME,
@@ -234,7 +270,6 @@ def classes(subject: Publishable) -> DeviceType | str:
             *_OF_THE_FUNCTION,
         ),
         told_by=(_BY_NAME,),
-        is_own=True,
     )
 
 

@@ -13,17 +13,14 @@ No device stands beside its parts, be it that a rule offers both: a GPU beside i
 beside its virtual ones. Whatever is withheld or left out is told in a notice.
 """
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from devherd._native import NaturalKey
 from devherd.dra import amd, intel_gpu, nvidia, own
 from devherd.dra.tables import Attribute, Capacity, DeviceType, Publishable, Value
 from devherd.dra.values import (
-    LONGEST_LABEL,
     LONGEST_TEXT,
     MOST_ATTRIBUTES,
     MOST_TAINTS,
@@ -182,7 +179,7 @@ class _Type:
         if name is None:
             unknown = sorted(fact for fact in kind.label_of if fact not in subject.facts) or kind.label_of
             return f"its name takes {_listed(unknown)}, which cannot be known here"
-        return None if kind.is_own or is_label(name) else f"`{name}` is no name of a device"
+        return None if is_label(name) else f"`{name}` is no name of a device"
 
     def _withhold(self, subject: Publishable, why: str) -> None:
         self._made.withheld[subject.entry.key] = why
@@ -261,17 +258,11 @@ def _listed(facts: Iterable[str]) -> str:
 
 
 def _named_once(driver: str, devices: list[Published], made: Pools) -> list[Published]:
-    """The devices with names of their own: of two vendor's names the first stays, devherd's own get a suffix."""
-    uses = Counter(device.name for device in devices)
+    """The devices with names of their own: of two with one name the first stays, for a name must mean the same."""
     found: dict[str, Published] = {}
     for device in devices:
-        name = device.name
-        if device.type.is_own and (uses[name] > 1 or not is_label(name)):
-            digest = hashlib.sha256("\n".join(device.key).encode()).hexdigest()[:8]
-            name = f"{name[: LONGEST_LABEL - 9].strip('-') or 'device'}-{digest}"
-        if name in found:
-            other = found[name].subject.entry.device.id
-            made.withheld[device.key] = f"its name in {driver}, `{name}`, is that of {other}, too"
-            continue
-        found[name] = replace(device, name=name)
+        first = found.setdefault(device.name, device)
+        if first is not device:
+            other = first.subject.entry.device.id
+            made.withheld[device.key] = f"its name in {driver}, `{device.name}`, is that of {other}, too"
     return list(found.values())

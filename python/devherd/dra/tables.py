@@ -113,8 +113,6 @@ class DeviceType:
     """Attributes that tell the devices of one resource name from others of the type; the first that are published."""
     is_in_names: bool = True
     """False if the vendor's resource names are the same for every type of the driver."""
-    is_own: bool = False
-    """True if the driver is devherd's: then a name that two devices have can be changed."""
 
     @property
     def facts(self) -> frozenset[str]:
