@@ -409,6 +409,16 @@ def test_a_subfunction_is_published_beside_the_virtual_functions_of_its_parent()
     assert made.withheld == {whole.key: DIVIDED}
 
 
+@pytest.mark.parametrize(("is_virtual", "function"), [("true", "0000:01:00.1"), ("false", "0000:01:00.0")])
+def test_an_rdma_device_is_virtual_and_of_a_physical_function_by_the_facts_that_say_so(is_virtual, function):
+    """Of a virtual function, of a physical one, and of their subfunctions."""
+    facts = {"virtual": is_virtual, "pf_address": "0000:01:00.0"}
+    _, _, devices = publish([hca("mlx5_0", function, **facts), hca("mlx5_1", function, subfunction="sf.1", **facts)])
+    for device in devices:
+        assert device["attributes"]["virtual"] == {"bool": is_virtual == "true"}
+        assert device["attributes"]["physicalFunction"] == {"string": "0000:01:00.0"}
+
+
 def test_devices_of_a_vendor_without_a_table_are_withheld_with_the_reason():
     """A new vendor needs none to be scanned and served by the device plugin."""
     device = Device(vendor="simulated", card="", id="gpu-0", resource_name="example.com/x")

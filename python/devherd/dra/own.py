@@ -155,10 +155,6 @@ TRANSCODER = DeviceType(
 )
 
 
-def _physical(subject: Publishable) -> str | None:
-    return subject.text("physfn") or subject.text("pci_address")
-
-
 HCA = DeviceType(
     RDMA,
     "rdma",
@@ -176,9 +172,9 @@ HCA = DeviceType(
         text("firmware", "fw_ver", otherwise=""),
         text("driver", "driver", otherwise=""),
         text("subfunction", "subfunction", otherwise=""),
-        Attribute("virtual", "bool", lambda subject: "physfn" in subject.facts, ("physfn",)),
+        flag("virtual", "virtual"),
         # A physical function is its own, so that one constraint finds the functions of a card.
-        Attribute("physicalFunction", "string", _physical, ("physfn", "pci_address")),
+        text("physicalFunction", "pf_address"),
         number("vfIndex", "vf_index", otherwise=-1),
         *_PCI,
     ),
