@@ -84,6 +84,12 @@ def publish(entries, verdicts=None, config=None):
         ("", None),
         ("v1.0", None),
         ("٣.1", None),
+        ("12 monkeys", None),
+        ("1.2.3rc1", None),
+        ("0x1234", None),
+        ("8.", "8.0.0"),
+        ("1" * 5000, None),
+        ("1." + "0" * 5000, None),
     ],
 )
 def test_a_version_is_made_semver_or_is_none(said, version):

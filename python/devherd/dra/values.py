@@ -15,7 +15,9 @@ LONGEST_LABEL = 63
 
 _ATTRIBUTE_NAME = re.compile(r"(?:resource\.kubernetes\.io/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_NUMBERS = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?P<rest>.*)", re.ASCII | re.DOTALL)
+_MORE = r"(?:\.(\d{1,20}+))?+"
+_NUMBERS = re.compile(rf"(\d{{1,20}}+){_MORE}{_MORE}(?P<rest>[.+-].*)?", re.ASCII | re.DOTALL)
+"""A number of more digits is larger than `_LARGEST`, or has zeros that no version has."""
 _PRE_RELEASE = r"-(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*"
 _BUILD = r"\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*"
 _SUFFIX = re.compile(rf"(?:{_PRE_RELEASE})?(?:{_BUILD})?", re.ASCII)
@@ -35,7 +37,7 @@ def semver(text: str) -> str | None:
     numbers = [int(parts[place] or 0) for place in (1, 2, 3)]
     if max(numbers) > _LARGEST:
         return None
-    rest = parts["rest"]
+    rest = parts["rest"] or ""
     made = ".".join(map(str, numbers)) + (rest if _SUFFIX.fullmatch(rest) else "")
     if len(made) > LONGEST_TEXT:
         made = ".".join(map(str, numbers))
