@@ -12,7 +12,11 @@ from devherd.offers.rules import arrange
 from devherd.scanner.once import scan_once
 
 NODE = "node-1"
-SIZES = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+SIZES = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)},
+}
 
 
 def number(quantity):

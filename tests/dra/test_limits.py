@@ -1,7 +1,7 @@
 """Each limit of resource.k8s.io/v1, at its edge."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from publishing import NODE, number
 
@@ -98,6 +98,9 @@ def test_a_version_is_made_semver_or_is_none(said, version):
 
 
 @given(some.integers(0, 2**62), some.booleans())
+@example(2**40, True)
+@example(2**60, True)
+@example(10**18, False)
 def test_a_quantity_has_the_value_that_it_is_made_of(value, is_binary):
     """In the canonical form of Go."""
     assert number(values.quantity(value, is_binary=is_binary)) == value
