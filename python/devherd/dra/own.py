@@ -19,6 +19,7 @@ from devherd.dra.tables import (
     flag,
     number,
     text,
+    version,
 )
 from devherd.dra.values import LONGEST_LABEL, label
 
@@ -244,11 +245,11 @@ def simulated(_: Publishable) -> DeviceType | str:
 
 _OF_EVERY_CLASS = frozenset(
     {
-        *("class", "numa_node", "pcie_root", "slot", "pci_address", "pci_class", "pci_driver"),
+        *("class", "type", "numa_node", "pcie_root", "slot", "pci_address", "pci_class", "pci_driver"),
         *("vendor_id", "device_id", "subsystem_vendor_id", "subsystem_device_id"),
     }
 )
-"""Facts that have an attribute of their own here, or none."""
+"""Facts that have an attribute of their own here, or none; `type` is the class."""
 
 
 def classes(subject: Publishable) -> DeviceType | str:
@@ -274,4 +275,11 @@ def _of_a_class(fact: str, kind: str) -> Attribute:
         return number(fact, fact, is_needed=False)
     if kind == "version":
         return version(fact, fact, is_needed=False)
-    return flag(fact, fact) if kind == "boolean" else text(fact, fact, is_needed=False)
+    if kind == "boolean":
+        return Attribute(fact, "bool", lambda subject: _truth(subject, fact), (fact,), is_needed=False)
+    return text(fact, fact, is_needed=False)
+
+
+def _truth(subject: Publishable, fact: str) -> bool | None:
+    known = subject.text(fact)
+    return None if known is None else known == "true"

@@ -116,7 +116,10 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
         if not isinstance(kind, str):
             made.devices.setdefault(kind.driver, [])
             if subject.whole is not None or divided.isdisjoint(subject.names_as_whole):
-                by_type.setdefault((kind.driver, kind.name), (kind, []))[1].append(subject)
+                known, of_type = by_type.setdefault((kind.driver, kind.name), (kind, []))
+                of_type.append(subject)
+                if known is not kind:
+                    by_type[kind.driver, kind.name] = known.joined(kind), of_type
                 continue
             kind = "it is divided: only its parts can be published"
         made.withheld[subject.entry.key] = kind

@@ -4,7 +4,7 @@ A table is code, not a file: vendors cut, join and choose, and each is a dozen l
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from devherd._native import Fact
 from devherd.dra.values import semver
@@ -119,6 +119,12 @@ class DeviceType:
         """Every fact that the table uses."""
         parts: tuple[Attribute | Capacity, ...] = (*self.attributes, *self.capacities)
         return frozenset((*(fact for part in parts for fact in part.made_of), *self.label_of))
+
+    def joined(self, other: "DeviceType") -> "DeviceType":
+        """With the attributes of the same type at another device: the facts of a device class may be optional."""
+        known = {one.name for one in self.attributes}
+        more = [one for one in other.attributes if one.name not in known]
+        return replace(self, attributes=(*self.attributes, *more)) if more else self
 
 
 def constant(name: str, value: str) -> Attribute:
