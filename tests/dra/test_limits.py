@@ -305,6 +305,15 @@ def test_a_device_without_a_needed_attribute_of_its_type_is_withheld_and_costs_n
     assert made.withheld == {two.key: "its `brand` is not known, and that of others of its type is"}
 
 
+def test_a_needed_attribute_that_most_devices_of_a_type_lack_is_left_out_for_all():
+    """Else one device that says more would cost the others."""
+    made, _, devices = publish([gpu(1, brand="Nvidia"), gpu(2, minor="1"), gpu(3, minor="2")])
+    assert ["brand" in device["attributes"] for device in devices] == [False, False, False]
+    assert made.withheld == {}
+    (notice,) = made.notices
+    assert notice.why.startswith("`brand` is left out for every device of the type: 2 devices of 3 have none")
+
+
 def test_an_attribute_that_is_not_needed_is_left_out_for_all_where_one_lacks_it():
     """The NUMA node, the root complex."""
     made, _, devices = publish([gpu(1, pcie_root="pci0000:00"), gpu(2, minor="1")])

@@ -4,8 +4,8 @@ The devices of a type have the same attributes with the same kinds, and the same
 allocation at a device without the one that it reads:
 
 * A device waits while a fact that its table uses is awaited.
-* A device without a needed attribute is withheld where another of its type has it: one bad device never costs another.
-  If none has it, the type is without it.
+* A device without a needed attribute is withheld where as many of its type have it, or more: one bad device never costs
+  another. If most have none, the type is without it.
 * An attribute that is not needed is left out for the whole type where one device lacks it; so is one that is longer
   than the API permits at one device, or one more than the API permits.
 
@@ -207,7 +207,7 @@ class _Type:
             lacking = [each for each in whole if _value(each, part) is None]
             if not lacking:
                 kept.append(part)
-            elif len(lacking) < len(whole) and part.is_needed:
+            elif part.is_needed and 2 * len(lacking) <= len(whole):
                 kept.append(part)
                 for each in lacking:
                     self._withhold(each.subject, f"its `{part.name}` is not known, and that of others of its type is")

@@ -80,7 +80,7 @@ class Attribute:
     made_of: tuple[str, ...] = ()
     """The facts."""
     is_needed: bool = True
-    """True if a device without it is withheld where another of its type has it; else it is then left out for all."""
+    """True if a device without it is withheld, unless most of its type have none; else it is then left out for all."""
 
 
 @dataclass(frozen=True, slots=True)
