@@ -1,7 +1,9 @@
 """Offers made again after a change are those made from nothing, and what has not changed is the same object."""
 
 from dataclasses import replace
+from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from offered import served_of
@@ -13,7 +15,7 @@ from devherd.config.model import Config
 from devherd.health.policy import Verdict
 from devherd.instance.read import read_instance
 from devherd.inventory import Entry
-from devherd.offers import rules
+from devherd.offers import device_plugin, rules
 from devherd.offers.device_plugin import Maker, device_plugin_offers, resource_of
 from devherd.offers.made import Chosen, OfferMaker
 from devherd.proto import spool_pb2
@@ -84,6 +86,41 @@ def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
         assert [(one.offer.content, one.in_resource) for one in made.served] == [
             (one.offer.content, one.in_resource) for one in fresh.served
         ]
+
+
+@given(steps=st.lists(st.sets(st.integers(0, 19)), max_size=6), limit=st.integers(0, 800))
+def test_offers_made_again_that_do_not_fit_are_cut_as_those_made_from_nothing(steps, limit):
+    """Defect: a device kept all its ids although another before it had taken their place; the list was too long."""
+    config = resolve(Config.model_validate(CONFIG))
+    arranger, maker = rules.Arranger(config), Maker(edits_of)
+    known = [entry(f"gpu-{place}", more={"shares": [f"s{place}-0", f"s{place}-1"][: place % 3]}) for place in range(20)]
+    with mock.patch.object(device_plugin, "MAX_LIST_BYTES", limit):
+        for places in steps:
+            entries = [known[place] for place in places]
+            made = maker.make(arranger.arrange(entries))
+            fresh = device_plugin_offers(rules.arrange(config, entries), edits_of)
+            assert (made.offers, made.problems) == (fresh.offers, fresh.problems)
+            assert [(one.in_resource, one.size) for one in made.served] == [
+                (one.in_resource, one.size) for one in fresh.served
+            ]
+
+
+@pytest.mark.parametrize("shares", [[], ["s0", "s1"]])
+def test_one_more_device_takes_the_place_of_the_last_ids_in_a_full_list(shares, monkeypatch):
+    """In the order of the ids."""
+    monkeypatch.setattr(device_plugin, "MAX_LIST_BYTES", 215)
+    config = resolve(Config.model_validate(CONFIG))
+    arranger, maker = rules.Arranger(config), Maker(edits_of)
+    entries = [
+        entry(f"gpu-{number}", "nvidia.com/x", "nvidia", {"shares": [f"gpu-{number}-{one}" for one in shares]})
+        for number in (10, 11, 12, 13, 14, 1)
+    ]
+    full = maker.make(arranger.arrange(entries[:5])).served[0]
+    again = maker.make(arranger.arrange(entries)).served[0]
+    fresh = device_plugin_offers(rules.arrange(config, entries), edits_of).served[0]
+    assert len(full.in_resource) > 0
+    assert again.in_resource == fresh.in_resource
+    assert again.size <= full.size < 10
 
 
 def test_an_offer_whose_devices_and_verdicts_stay_is_the_same_object():

@@ -51,6 +51,11 @@ class Chosen:
         """The ids under which it is offered."""
         return ids_of(self.offered.entry.device.id, self.replicas, self.shares)
 
+    def is_like(self, other: "Chosen") -> bool:
+        """Whether both are the same device, offered alike: a front end may offer fewer shares of it than before."""
+        is_same = self.offered is other.offered or self.offered == other.offered
+        return is_same and (self.shares, self.replicas) == (other.shares, other.replicas)
+
 
 @dataclass(frozen=True, slots=True)
 class MadeDevice:
@@ -142,11 +147,7 @@ class OfferMaker:
         made = {}
         for one in chosen:
             kept = before.get(one.offered.entry.key)
-            if kept is None or (
-                kept.chosen.offered is not one.offered
-                and (kept.chosen.offered, kept.chosen.shares, kept.chosen.replicas)
-                != (one.offered, one.shares, one.replicas)
-            ):
+            if kept is None or not kept.chosen.is_like(one):
                 kept = self._device(offer, one)
             made[one.offered.entry.key] = kept
         return made
