@@ -47,7 +47,7 @@ Allocations = Mapping[tuple[str, str], list[Holder]]
 
 
 OFFERED_BY_ALL: Mapping[str, str] = {}
-"""The reasons for which no way leaves a device out: none."""
+"""No way leaves the device out."""
 
 
 @dataclass(frozen=True, slots=True)
