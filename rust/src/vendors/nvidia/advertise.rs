@@ -14,7 +14,7 @@ use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, distanc
 use crate::device::{Device, Found, NotExamined, Problem, Refusal, Value};
 use crate::edits::Way;
 use crate::host::Host;
-use crate::nvml::facts::{Gpu as NvmlGpu, MigDevice};
+use crate::nvml::facts::Gpu as NvmlGpu;
 
 pub(super) const NAMESPACE: &str = "nvidia.com";
 /// Models that only drive the screen of a DGX station; they are not for workloads.
@@ -24,9 +24,6 @@ const MIG_MODE: &str = "mig_mode";
 const ENABLED: &str = "enabled";
 /// The attribute of a GPU with MIG devices: their number.
 const MIG_DEVICES: &str = "mig_devices";
-/// The attribute that only MIG devices have.
-const INSTANCE: &str = "gpu_instance";
-const COMPUTE_INSTANCE: &str = "compute_instance";
 const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet";
 const INITIALISE: &str = "start nvidia-persistenced, or run nvidia-smi once";
 
@@ -195,7 +192,7 @@ impl<'a> Advertiser<'a> {
         let mut device = self.partition(parent, uuid, &resource, minor, instance);
         let index = format!("{}:{}", parent.index, mig.index);
         note_names(self.host, &mut device, parent, &index);
-        describe_partition(&mut device, mig, &index, &profile);
+        mig::describe(&mut device, mig, &index, &profile);
         if self.options.mig_strategy != MigStrategy::None {
             self.kinds.insert(profile);
         }
@@ -249,7 +246,7 @@ impl<'a> Advertiser<'a> {
     fn partition(&self, parent: &Parent, id: &str, resource: &str, minor: u32, instance: Instance) -> Device {
         let mut device = self.device(parent, id, resource);
         device.distances.insert(device.card.clone(), 0);
-        describe_instance(self.host, &mut device, minor, instance);
+        mig::describe_instance(self.host, &mut device, minor, instance);
         device
     }
 
@@ -455,7 +452,7 @@ fn note_names(host: &Host, device: &mut Device, parent: &Parent, index: &str) {
 
 /// Whether the device may change without an event: MIG devices are made, the types of vGPUs set.
 pub(super) fn changes_in_silence(device: &Device) -> bool {
-    device.attributes.contains_key(INSTANCE)
+    device.attributes.contains_key(mig::INSTANCE)
         || device.attributes.contains_key(VGPU_FUNCTIONS)
         || device.text(MIG_MODE).as_deref() == Some(ENABLED)
 }
@@ -465,53 +462,12 @@ pub(super) fn changes_in_silence(device: &Device) -> bool {
 /// <https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/blob/95932046683719c43b6a0dd9613c2e5aad5d6703/cmd/gpu-kubelet-plugin/nvlib.go>
 pub(super) fn left_out(device: &Device, way: Way, strategy: MigStrategy) -> Option<&'static str> {
     if way == Way::DevicePlugin && strategy == MigStrategy::None {
-        return device.attributes.contains_key(INSTANCE).then_some("`vendors.nvidia.mig_strategy` is `none`");
+        return device.attributes.contains_key(mig::INSTANCE).then_some("`vendors.nvidia.mig_strategy` is `none`");
     }
     let has_parts = device.attributes.contains_key(MIG_DEVICES);
     let why =
         if has_parts { "its MIG devices are offered instead" } else { "it is in MIG mode, and has no MIG devices" };
     (device.text(MIG_MODE).as_deref() == Some(ENABLED)).then_some(why)
-}
-
-/// Adds NVML's attributes of a MIG device; its memory replaces the GPU's.
-fn describe_partition(device: &mut Device, mig: &MigDevice, index: &str, profile: &str) {
-    for (name, count) in [
-        ("gpu_slices", mig.gpu_slices),
-        ("compute_slices", mig.compute_slices),
-        ("multiprocessors", mig.multiprocessors),
-    ] {
-        if mig.gpu_slices > 0 {
-            device.note(name, count, nvml_facts::FACT_SOURCE);
-        }
-    }
-    for (name, number) in [
-        ("mig_profile_id", mig.profile_id),
-        ("mig_placement_start", mig.placement_start),
-        ("mig_placement_size", mig.placement_size),
-    ] {
-        if let Some(number) = number {
-            device.note(name, number, nvml_facts::FACT_SOURCE);
-        }
-    }
-    for (kind, count) in &mig.engines {
-        device.note(&format!("engines_{kind}"), *count, nvml_facts::FACT_SOURCE);
-    }
-    device.note("mig_index", index, nvml_facts::FACT_SOURCE);
-    device.note("mig_profile", profile, nvml_facts::FACT_SOURCE);
-    device.note("memory_bytes", mig.memory_mebibytes << 20, nvml_facts::FACT_SOURCE);
-}
-
-/// Adds the ids of a MIG device within the GPU.
-fn describe_instance(host: &Host, device: &mut Device, minor: u32, instance: Instance) {
-    let source = host.own_path(mig::directory(host, minor));
-    device.note(INSTANCE, instance.gpu, &source);
-    device.note(COMPUTE_INSTANCE, instance.compute, source);
-}
-
-/// The GPU's minor number and the ids of a MIG device within the GPU; `None` for a whole GPU.
-pub(super) fn instance_of(device: &Device) -> Option<(u32, Instance)> {
-    let number = |name: &str| device.text(name)?.parse().ok();
-    Some((number("minor")?, Instance { gpu: number(INSTANCE)?, compute: number(COMPUTE_INSTANCE)? }))
 }
 
 /// The mode of a GPU by its PCI class, in the terms of NVIDIA's labels.

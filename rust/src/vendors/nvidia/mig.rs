@@ -1,5 +1,5 @@
-//! The MIG devices of a GPU (procfs shows them without NVML), the numbers of their nodes, and the names of their
-//! profiles.
+//! The MIG devices of a GPU (procfs shows them without NVML), the numbers of their nodes, the names of their profiles, and
+//! their attributes.
 //!
 //! See NVIDIA's MIG user guide, "Device nodes and capabilities". A MIG device is a compute instance of a GPU instance.
 //! The directory `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` exists as long as the MIG device. The
@@ -9,6 +9,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::nvml_facts::FACT_SOURCE;
+use crate::device::Device;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::Directory;
@@ -16,6 +18,10 @@ use crate::nvml::facts::MigDevice;
 
 /// The table of all possible instances, below /proc.
 const TABLE: &str = "driver/nvidia-caps/mig-minors";
+
+/// The attribute that only MIG devices have.
+pub(super) const INSTANCE: &str = "gpu_instance";
+const COMPUTE_INSTANCE: &str = "compute_instance";
 
 /// One MIG device: the id of its GPU instance, and the id of its compute instance within that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +153,47 @@ fn gigabytes(mebibytes: u64, gpu_bytes: u64) -> u128 {
     let total = u128::from(gpu_bytes);
     let eighths = (u128::from(mebibytes) * MEBIBYTE * 8).div_ceil(total);
     (eighths * total.div_ceil(GIBIBYTE) + 4) / 8
+}
+
+/// Adds NVML's attributes of a MIG device; its memory replaces the GPU's.
+pub(super) fn describe(device: &mut Device, mig: &MigDevice, index: &str, profile: &str) {
+    for (name, count) in [
+        ("gpu_slices", mig.gpu_slices),
+        ("compute_slices", mig.compute_slices),
+        ("multiprocessors", mig.multiprocessors),
+    ] {
+        if mig.gpu_slices > 0 {
+            device.note(name, count, FACT_SOURCE);
+        }
+    }
+    for (name, number) in [
+        ("mig_profile_id", mig.profile_id),
+        ("mig_placement_start", mig.placement_start),
+        ("mig_placement_size", mig.placement_size),
+    ] {
+        if let Some(number) = number {
+            device.note(name, number, FACT_SOURCE);
+        }
+    }
+    for (kind, count) in &mig.engines {
+        device.note(&format!("engines_{kind}"), *count, FACT_SOURCE);
+    }
+    device.note("mig_index", index, FACT_SOURCE);
+    device.note("mig_profile", profile, FACT_SOURCE);
+    device.note("memory_bytes", mig.memory_mebibytes << 20, FACT_SOURCE);
+}
+
+/// Adds the ids of a MIG device within the GPU.
+pub(super) fn describe_instance(host: &Host, device: &mut Device, minor: u32, instance: Instance) {
+    let source = host.own_path(directory(host, minor));
+    device.note(INSTANCE, instance.gpu, &source);
+    device.note(COMPUTE_INSTANCE, instance.compute, source);
+}
+
+/// The GPU's minor number and the ids of a MIG device within the GPU; `None` for a whole GPU.
+pub(super) fn instance_of(device: &Device) -> Option<(u32, Instance)> {
+    let number = |name: &str| device.text(name)?.parse().ok();
+    Some((number("minor")?, Instance { gpu: number(INSTANCE)?, compute: number(COMPUTE_INSTANCE)? }))
 }
 
 #[cfg(test)]

@@ -197,7 +197,7 @@ impl Vendor for Nvidia {
     }
 
     fn is_gone(&self, host: &Host, device: &Device) -> bool {
-        advertise::instance_of(device).is_some_and(|(minor, instance)| mig::is_gone(host, minor, instance))
+        mig::instance_of(device).is_some_and(|(minor, instance)| mig::is_gone(host, minor, instance))
             || mediated::is_gone(host, device)
     }
 
