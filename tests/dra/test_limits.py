@@ -322,6 +322,21 @@ def test_an_attribute_that_is_not_needed_is_left_out_for_all_where_one_lacks_it(
     assert "`resource.kubernetes.io/pcieRoot`" in notice.why
 
 
+def test_a_gpu_waits_until_it_is_known_whether_it_is_in_mig_mode():
+    """In MIG mode it is published by its MIG devices alone."""
+    known = gpu(1)
+    device = Device(
+        vendor="nvidia",
+        card="1",
+        id="GPU-1",
+        resource_name="nvidia.com/gpu",
+        facts=known.device.facts,
+        awaited={"mig_mode", "serial"},
+    )
+    made, _, devices = publish([Entry(device, "nvidia.com/gpu")])
+    assert (devices, made.withheld) == ([], {known.key: "it waits for `mig_mode`"})
+
+
 def test_a_driver_whose_devices_are_all_withheld_has_one_empty_slice():
     """Which says that it runs."""
     known = gpu(1)

@@ -360,6 +360,18 @@ def test_what_nvml_has_not_said_yet_is_awaited_and_no_more_once_it_has(host, loo
     assert not {"fabric_clique", "nvlink_gpus", "nvswitch_ports", "serial"} & other.facts.keys()
 
 
+@pytest.mark.parametrize("ways", [("device-plugin",), ("cdi",), ("device-plugin", "cdi")])
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+def test_a_gpu_that_may_be_in_mig_mode_is_kept_back_by_the_mig_strategy_alone(ways, strategy, host, tmp_path):
+    """Defect: beside another way the device plugin lost its GPUs until NVML had answered. By CDI it is awaited."""
+    made = host(gpus=2)
+    settings = json.loads(config(made, mig_strategy=strategy).native_json(tmp_path / "answer"))
+    scan = Scanner(str(made.root), json.dumps(settings | {"ways": ways})).scan()
+    assert "nvml" in scan.requests
+    assert (len(scan.devices), len(scan.unseen)) == ((2, 0) if strategy == "none" else (0, 2))
+    assert all("mig_mode" in device.awaited for device in scan.devices)
+
+
 def test_what_nvml_will_never_say_is_not_awaited(host, looking):
     """It has failed, it is switched off, or the driver came without it."""
     made = host(gpus=1)

@@ -57,7 +57,7 @@ GPU = DeviceType(
     _gpu_label,
     (constant("type", "gpu"), text("uuid", "uuid"), *_OF_BOTH),
     (count("memory", "memory_bytes"),),
-    ("minor",),
+    ("minor", "mig_mode"),  # in MIG mode the GPU has no name here, but its MIG devices have
 )
 
 MIG = DeviceType(

@@ -78,8 +78,10 @@ impl<'a> Advertiser<'a> {
             self.wait_for(gpu, "the driver does not report the minor number of the GPU's device node");
             return;
         };
-        // If a GPU has no MIG devices, only NVML knows whether it is in MIG mode, and so useless, or a whole GPU.
-        let may_be_empty = self.gives_parts() && gpu.instances.is_some() && !parent.is_partitioned();
+        // If a GPU has no MIG devices, only NVML knows whether it is in MIG mode, and so useless, or a whole GPU. The device
+        // plugin cannot be told to wait for that; who gives devices by CDI sees that `mig_mode` is awaited.
+        let may_be_empty =
+            self.options.mig_strategy != MigStrategy::None && gpu.instances.is_some() && !parent.is_partitioned();
         if self.nvml_facts.is_awaited(card.address()) && (self.is_nvml_needed || may_be_empty) {
             self.keep(gpu);
             return;
