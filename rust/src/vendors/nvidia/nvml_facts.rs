@@ -170,11 +170,12 @@ impl NvmlQuery {
         lock(&self.last_request).clone().map(|text| (PROCESS, text))
     }
 
-    /// Whether an answer about this driver takes longer than any attempt can take.
+    /// Whether an answer about this driver, or about one of these GPUs, takes longer than any attempt can take.
     fn is_silent(&self, answer: &Answer, request: &Request) -> bool {
         let answer = answer.clone().to(request);
+        let is_answered = answer.facts.is_some() || answer.failures > 0;
         let mut since = lock(&self.unanswered_since);
-        if answer.facts.is_some() || answer.failures > 0 {
+        if is_answered && !request.gpus.keys().any(|address| answer.is_awaited(request, address)) {
             *since = None;
             return false;
         }
@@ -243,6 +244,26 @@ mod tests {
         assert!(whole.contains("mig_mode") && !whole.contains("mig_profile_id"));
         assert!(part.contains("mig_profile_id") && !part.contains("mig_mode"));
         assert!(whole.is_superset(&OF_A_GPU.map(str::to_owned).into()) && part.contains("brand"));
+    }
+
+    #[test]
+    fn what_nvml_has_not_told_of_a_new_gpu_is_awaited_until_it_takes_longer_than_any_attempt() {
+        let query = NvmlQuery::new(NvmlSettings::default(), Duration::ZERO);
+        let answer = Answer { facts: Some(Facts::default()), facts_of: Some(request()), ..Answer::default() };
+        let is_overdue_then = |answer: &Answer, request: &Request| {
+            let mut since = lock(&query.unanswered_since);
+            *since = since.and_then(|since| since.checked_sub(START * 2));
+            drop(since);
+            query.is_silent(answer, request)
+        };
+        let mut wider = request();
+        wider.gpus.insert("0000:5e:00.0".to_owned(), GpuState::default());
+        assert!(!is_overdue_then(&answer, &request()) && !is_overdue_then(&answer, &request()));
+        assert!(!is_overdue_then(&answer, &wider) && is_overdue_then(&answer, &wider));
+        assert!(!is_overdue_then(&Answer { facts_of: Some(wider.clone()), ..answer.clone() }, &wider));
+        assert!(!is_overdue_then(&Answer::default(), &Request::default()));
+        assert!(is_overdue_then(&Answer::default(), &Request::default()));
+        assert!(!is_overdue_then(&Answer { failures: 1, ..answer }, &wider));
     }
 
     proptest! {
