@@ -84,6 +84,16 @@ def test_no_byte_of_what_the_plugin_answers_depends_on_another_way(name, tmp_pat
             assert of_nvidia(*by(root, CLAIMS, **told), PLUGIN) == alone
 
 
+@pytest.mark.parametrize("ways", [(PLUGIN,), (CLAIMS,), (PLUGIN, CLAIMS)])
+def test_nodes_that_the_runtime_would_make_must_be_there_where_cdi_is_a_way(ways, tmp_path):
+    """Defect: beside the device plugin they need not be, and no container could start with such a device by CDI."""
+    scan = by(host_of("bare", tmp_path), *ways)[1]
+    own = [path for device in scan.devices for path in device.paths if path.role == "device"]
+    assert own
+    assert {path.is_required for path in own} == {CLAIMS in ways}
+    assert {bool(device.findings) for device in scan.devices} == {CLAIMS not in ways}
+
+
 def test_by_claims_mig_devices_are_expected_whatever_the_plugins_strategy_says(tmp_path):
     """A GPU in MIG mode without any, and MIG devices that only NVML could name, are told; under `none` neither was."""
     empty = simulated(tmp_path / "empty", gpus=1, nvml=True, mig=[[]]).root

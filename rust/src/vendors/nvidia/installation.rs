@@ -90,7 +90,7 @@ impl Installation {
 
     /// One problem for all GPUs with these minor numbers if all of them lack their nodes. If devices are named only by
     /// `NVIDIA_VISIBLE_DEVICES`, NVIDIA's container runtime makes the nodes for the first container, as its plugin
-    /// expects.
+    /// expects. By CDI the nodes must be there.
     pub(super) fn without_nodes(
         &mut self,
         host: &Host,
@@ -100,7 +100,7 @@ impl Installation {
     ) -> Option<Problem> {
         self.lacks_nodes = nodes::none_is_made(host, &self.dev_root, minors);
         self.runtime_makes_nodes =
-            self.lacks_nodes && ways.contains(&Way::DevicePlugin) && options.leaves_nodes_to_the_runtime();
+            self.lacks_nodes && ways.iter().eq([&Way::DevicePlugin]) && options.leaves_nodes_to_the_runtime();
         let directory = host.own_path(self.dev_root.directory(host));
         self.lacks_nodes.then(|| Problem::new(VENDOR, directory, nodes::NONE_MADE))
     }
