@@ -122,8 +122,6 @@ fn parts(name: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -173,14 +171,54 @@ mod tests {
         assert!(found[..7].concat().is_empty() && found[9].is_empty());
     }
 
+    /// Each number that has a word, with its word.
+    fn words(word: fn(c_uint) -> Option<String>) -> Vec<(c_uint, String)> {
+        (0..64).chain([c_uint::MAX]).filter_map(|number| Some((number, word(number)?))).collect()
+    }
+
+    /// The numbers are those of `nvml.h`, the words those of the functions `GetBrandAsString`,
+    /// `GetArchitectureAsString` and `GetAddressingModeAsString` of
+    /// <https://github.com/NVIDIA/go-nvlib/blob/3c161560521e3208792199f2ed0d559a5f3ae4f4/pkg/nvlib/device/device.go>.
     #[test]
-    fn a_number_that_is_newer_than_the_words_has_none() {
-        let brands = (0..17).filter_map(brand).collect::<BTreeSet<_>>();
-        assert_eq!((brands.len(), brand(17), brand(u32::MAX)), (17, None, None));
-        let architectures: Vec<u32> = (0..32).filter(|&number| architecture(number).is_some()).collect();
-        assert_eq!(architectures, [2, 3, 4, 5, 6, 7, 8, 9, 10, 13]);
-        assert_eq!(architecture(u32::MAX).as_deref(), Some("Unknown"));
-        assert_eq!((0..4).map(addressing_mode).filter(Option::is_none).count(), 1);
+    fn brands_architectures_and_addressing_modes_have_the_vendors_words_and_newer_numbers_none() {
+        let as_text = |words: &[(c_uint, &str)]| -> Vec<(c_uint, String)> {
+            words.iter().map(|&(number, word)| (number, word.to_owned())).collect()
+        };
+        let brands = [
+            (0, "Unknown"),
+            (1, "Quadro"),
+            (2, "Tesla"),
+            (3, "NVS"),
+            (4, "Grid"),
+            (5, "GeForce"),
+            (6, "Titan"),
+            (7, "NvidiaVApps"),
+            (8, "NvidiaVPC"),
+            (9, "NvidiaVCS"),
+            (10, "NvidiaVWS"),
+            (11, "NvidiaCloudGaming"),
+            (12, "QuadroRTX"),
+            (13, "NvidiaRTX"),
+            (14, "Nvidia"),
+            (15, "GeForceRTX"),
+            (16, "TitanRTX"),
+        ];
+        assert_eq!(words(brand), as_text(&brands));
+        let architectures = [
+            (2, "Kepler"),
+            (3, "Maxwell"),
+            (4, "Pascal"),
+            (5, "Volta"),
+            (6, "Turing"),
+            (7, "Ampere"),
+            (8, "Ada Lovelace"),
+            (9, "Hopper"),
+            (10, "Blackwell"),
+            (13, "Rubin"),
+            (c_uint::MAX, "Unknown"),
+        ];
+        assert_eq!(words(architecture), as_text(&architectures));
+        assert_eq!(words(addressing_mode), as_text(&[(0, "None"), (1, "HMM"), (2, "ATS")]));
     }
 
     proptest! {
