@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,11 @@ class CdiDirectory:
             by_file.setdefault(file_name(name), {})[name] = self._edits[name]
         texts = {file: spec_text(edits, names & edits.keys()) for file, edits in by_file.items()}
         self._texts = {file: text for file, text in texts.items() if text is not None}
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        """The names in the specs, of remembered devices, too."""
+        return self._edits.keys()
 
     def withdraw(self, names: Collection[str]) -> None:
         """Drop the names of a forgotten device; names that other devices also use are restored by `want`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from remembered import remembered
 
 from devherd import spool
 from devherd._native import Device
@@ -17,6 +18,7 @@ from devherd.proto import devices_pb2
 from devherd.scanner.core import edits_for, native_scanner
 from devherd.scanner.observer import Observer
 from devherd.scanner.once import ScanReport, scan_once
+from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.presets import PRESETS, preset
@@ -289,6 +291,54 @@ def test_a_device_that_the_plugin_names_for_a_part_has_all_its_edits_in_its_spec
         [file] = (tmp_path / "cdi").glob("[!.]*")
         [device] = json.loads(file.read_text())["devices"]
         assert device["containerEdits"].keys() == parts
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_devices_of_a_way_that_is_no_longer_in_use_are_dropped_and_not_gone(tmp_path: Path, restarts: bool) -> None:
+    """Defect: RDMA devices stayed for `forget_after`, Unhealthy, as those that had vanished."""
+    SimulatedNode.create(tmp_path, NodeSpec(rdma=[RdmaSpec(cards=2)], amd=[AmdSpec(model="mi300x")]))
+    config = resolve(
+        Config.model_validate({"host_root": tmp_path, "vendors": {"rdma": {"mode": "shared", "pools": [POOL]}}})
+    )
+    observer = Observer(replace(config, ways=BOTH))
+    observer.scan(0.0)
+    assert len(observer.inventory.entries) == 4
+    if restarts:
+        observer = Observer(config, inventory=remembered(observer))
+    else:
+        observer.reconfigure(config)
+    observer.scan(1.0)
+    assert [(key[0], entry.gone_since) for key, entry in observer.inventory.entries.items()] == [
+        ("amd", None),
+        ("rdma", None),
+    ]
+
+
+def test_a_forgotten_device_leaves_no_spec_of_a_way_that_is_no_longer_in_use(tmp_path: Path) -> None:
+    """Defect: it stayed for ever. What other devices have in common stays: pods may hold them."""
+    node = SimulatedNode.create(tmp_path, NodeSpec.model_validate({"nvidia": {"gpus": 2, "nvml": True}}))
+    config = resolve(Config.model_validate({"host_root": tmp_path, "cdi_dir": "/cdi"}))
+    observer = Observer(replace(config, ways=BOTH))
+    observer.scan(0.0)
+    observer.reconfigure(config)
+    observer.scan(1.0)
+    found = []
+    for place, address in enumerate(node.nvidia.addresses(), 1):
+        faults.inject(node, "remove", address)
+        observer.scan(1e6 * place)
+        found.append(specs_in(tmp_path / "cdi"))
+        observer.scan(1e6 * place + 1e5)
+        found.append(specs_in(tmp_path / "cdi"))
+    assert [len(each["devices"]) for each in found if each] == [3, 2, 2]
+    assert all(each["containerEdits"]["mounts"] for each in found[:3])
+    assert found[3] == {}
+
+
+def specs_in(directory: Path) -> dict[str, Any]:
+    """The only spec there; empty if there is none."""
+    files = list(directory.glob("[!.]*"))
+    assert len(files) <= 1
+    return json.loads(files[0].read_text()) if files else {}
 
 
 def test_specs_follow_the_ways_of_a_reload(tmp_path: Path) -> None:

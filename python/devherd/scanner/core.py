@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devherd._native import Device, Edits, Look, Platform, Poller, Problem, Scan, Scanner, vendors
-from devherd.config.resolved import ResolvedConfig
+from devherd.config.resolved import DEVICE_PLUGIN_ALONE, ResolvedConfig
 from devherd.errors import UsageError
 from devherd.health.kernel_log import LastWords
 from devherd.inventory import CLASSES, DEVICE_PLUGIN, OFFERED_BY_ALL, Entry, class_key
@@ -69,9 +69,15 @@ def left_out_by(config: ResolvedConfig, native: Scanner) -> Callable[[Device], M
 
 
 def vendor_options(config: ResolvedConfig) -> dict[str, str]:
-    """The options as JSON: of each vendor by its name, of each device class by `class_key`."""
+    """The options as JSON: of each vendor by its name, of each device class by `class_key`.
+
+    Where the ways in use decide what a vendor's scan finds, they are among its options, unless the device plugin is the
+    only one.
+    """
     sections = json.loads(config.native_json())["vendors"]
     options = {row.name: sections[row.section] for row in vendors() if row.name != CLASSES}
+    if config.ways != DEVICE_PLUGIN_ALONE:
+        options |= {row.name: [options[row.name], sorted(config.ways)] for row in vendors() if row.uses_ways}
     options |= {class_key(one["name"]): one for one in sections[CLASSES]}
     return {name: json.dumps(one, sort_keys=True) for name, one in options.items()}
 

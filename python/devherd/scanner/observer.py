@@ -220,9 +220,11 @@ class Observer:
 
     def _let_go(self, before: Mapping[DeviceKey, Entry], platforms: Mapping[str, Platform]) -> None:
         """Drop what was kept for devices that are no longer known."""
-        for key in before.keys() - self.inventory.entries.keys():
-            if before[key].gone_since is not None:  # otherwise the configuration dropped it, and pods may hold it
-                self._cdi.withdraw(before[key], self.config.ways, partial(edits_for, self._native, platforms, None))
+        entries = self.inventory.entries
+        forgotten = [before[key] for key in before.keys() - entries.keys() if before[key].gone_since is not None]
+        if forgotten:  # the configuration dropped the others, and pods may hold them
+            edits_of = partial(edits_for, self._native, platforms, None)
+            self._cdi.withdraw(forgotten, entries.values(), self.config.ways, edits_of)
         self._new = {key for key in self.inventory.entries if key in self._new or key not in before}
         self.policy.forget_all_but(self.inventory.entries, self.now())
 

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from devherd._native import Edits, Finding, Platform
 from devherd.cdi import CdiDirectory
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Seen
-from devherd.inventory import CDI, DeviceKey, Entry, Inventory
+from devherd.inventory import CDI, DEVICE_PLUGIN, DeviceKey, Entry, Inventory
 from devherd.log import Once
 from devherd.offers.device_plugin import ServedOffer
 from devherd.proto import spool_pb2
@@ -45,9 +45,18 @@ class CdiSpecs:
         """By vendor: the data that its devices share, and its options; the ways."""
         self.unwritten: list[tuple[Entry, OSError]] = []
 
-    def withdraw(self, entry: Entry, ways: Sequence[str], edits_of: EditsByWay) -> None:
-        """Drop the specs of a forgotten device."""
-        self._directory.withdraw(_specs(entry, ways, edits_of))
+    def withdraw(
+        self, forgotten: Collection[Entry], kept: Iterable[Entry], ways: Sequence[str], edits_of: EditsByWay
+    ) -> None:
+        """Drop the specs of forgotten devices, also those of a way that is no longer among the `ways` in use.
+
+        Of these, names that `kept` devices have as well stay: pods may hold them. `publish` restores those in use.
+        """
+        in_use = {name for entry in forgotten for name in _specs(entry, ways, edits_of)}
+        earlier = (_names(forgotten, edits_of) & self._directory.names) - in_use
+        if earlier:
+            earlier -= _names(kept, edits_of)
+        self._directory.withdraw(in_use | earlier)
 
     def publish(self, inventory: Inventory, ways: Sequence[str], edits_of: EditsByWay) -> None:
         """Bring the specs up to date with the devices, for all `ways` in use; removed specs are written again."""
@@ -97,6 +106,12 @@ def _specs(entry: Entry, ways: Sequence[str], edits_of: EditsByWay) -> Mapping[s
         if way not in entry.left_out and (edits := edits_of(entry, entry.resource_name, way=way)) is not None:
             specs |= edits.specs
     return specs
+
+
+def _names(entries: Iterable[Entry], edits_of: EditsByWay) -> set[str]:
+    """The names in the specs of devices, in whatever way."""
+    made = (edits_of(entry, entry.resource_name, way=way) for entry in entries for way in (DEVICE_PLUGIN, CDI))
+    return {name for edits in made if edits is not None for name in edits.specs}
 
 
 def _brought(specs: Mapping[str, Edits], known: dict[str, cdi.ContainerEdits]) -> dict[str, cdi.ContainerEdits]:

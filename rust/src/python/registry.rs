@@ -213,6 +213,11 @@ impl VendorRow {
     }
 
     #[getter]
+    fn uses_ways(&self) -> bool {
+        self.0.uses_ways
+    }
+
+    #[getter]
     fn cdi_file_a_device(&self) -> Option<&'static str> {
         self.0.cdi_file_a_device
     }
