@@ -110,7 +110,7 @@ class Offer(_message.Message):
     vendor: _builtins.str
     """the vendor of its first device"""
     front_end: _builtins.str
-    """device-plugin"""
+    """device-plugin, dra: who serves it"""
     preferred: Global___Preference.ValueType
     fail_requests_greater_than_one: _builtins.bool
     @_builtins.property
