@@ -46,6 +46,7 @@ PLAYED_ELSEWHERE = {
     ("ledger", "held-elsewhere"): "it takes a pod, a process and two looks: test_real_ledger.py",
     ("ledger", "left-over-process"): "likewise",
     ("inventory", "renamed"): "the device is offered under another name then: tests/scanner/test_renamed_devices.py",
+    ("class", "class"): "the word and the file are a class's own: tests/classes/test_shipped_classes.py",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, by source, reason and, if it is about one, value; each with why."""

@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("file", metavar="FILE", help="the file to import; - = standard input")
     parser.add_argument(
-        "--plugin", choices=sorted(PLUGINS), help="the plugin of the file (default: recognised by its content)"
+        "--plugin",
+        choices=sorted(PLUGINS),
+        metavar="PLUGIN",
+        help=f"the plugin of the file: {', '.join(sorted(PLUGINS))} (default: recognised by its content)",
     )
     parser.add_argument("--name", help="print the configuration of this name, of several")
     parser.add_argument(
