@@ -30,17 +30,26 @@ pub(super) fn value_as(kind: FactKind, text: &str) -> Option<Value> {
     }
 }
 
-/// Whether it is a name that the kubelet takes, with a domain: `example.com/widget`.
+/// The longest domain of a resource name: the kubelet checks `requests.<domain>` against 253.
+const LONGEST_DOMAIN: usize = 244;
+
+/// Whether it is a name that the kubelet takes, with a domain: `example.com/widget`. The rules of `resource_name_refusal` in
+/// `text.py`.
 pub(super) fn is_resource_name(name: &str) -> bool {
-    let is_part = |part: &str, longest: usize| {
-        let is_outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let is_part = |part: &str, is_outer: fn(&u8) -> bool, inner: &[u8]| {
         let bytes = part.as_bytes();
-        is_outer(bytes.first())
-            && is_outer(bytes.last())
-            && bytes.len() <= longest
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        bytes.first().is_some_and(is_outer)
+            && bytes.last().is_some_and(is_outer)
+            && bytes.iter().all(|byte| is_outer(byte) || inner.contains(byte))
     };
-    name.split_once('/').is_some_and(|(domain, name)| is_part(domain, 253) && is_part(name, 63))
+    let is_label = |label: &str| is_part(label, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-");
+    let Some((domain, last)) = name.split_once('/') else { return false };
+    !name.contains("kubernetes.io/")
+        && !name.starts_with("requests.")
+        && domain.len() <= LONGEST_DOMAIN
+        && domain.split('.').all(is_label)
+        && last.len() <= 63
+        && is_part(last, u8::is_ascii_alphanumeric, b"-_.")
 }
 
 #[cfg(test)]
@@ -80,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_name_has_a_domain_and_no_strange_letters() {
+    fn a_resource_name_is_one_that_the_kubelet_takes() {
         for (name, expected) in [
             ("example.com/widget", true),
             ("example.com/wid_get-1.2", true),
@@ -89,9 +98,22 @@ mod tests {
             ("example.com/a b", false),
             ("example.com/a/b", false),
             ("example.com/-a", false),
+            ("example.com/Widget", true),
+            ("Example.com/widget", false),
+            ("ex_ample.com/widget", false),
+            ("example..com/widget", false),
+            ("example-.com/widget", false),
+            (".example.com/widget", false),
+            ("devices.kubevirt.io/kvm", true),
+            ("kubernetes.io/widget", false),
+            ("a.kubernetes.io/widget", false),
+            ("requests.example.com/widget", false),
         ] {
             assert_eq!(is_resource_name(name), expected, "{name}");
         }
-        assert!(!is_resource_name(&format!("example.com/{}", "a".repeat(64))));
+        for (domain, last, expected) in [(11, 63, true), (11, 64, false), (244, 1, true), (245, 1, false)] {
+            let name = format!("{}/{}", "a".repeat(domain), "a".repeat(last));
+            assert_eq!(is_resource_name(&name), expected, "{domain} {last}");
+        }
     }
 }
