@@ -93,6 +93,7 @@ fn a_class_that_makes_no_sense_is_refused_with_its_name_and_the_key() {
         (json!({"resource": "example.com/{share}"}), "resource: no fact is called `share`"),
         (json!({"group": "camera"}), "group: no fact is called `camera`"),
         (json!({"shares": 2}), "`{share}` is missing"),
+        (json!({"shares": 0}), "shares: 0 is less than 1"),
         (json!({"shares": 10_001, "id": "{share}"}), "shares: 10001 is more than 10000"),
         (json!({"permissions": "x"}), "permissions: `x`"),
         (json!({"nodes": [{"path": "../etc/shadow"}]}), "nodes: `../etc/shadow` is not a path below /dev"),

@@ -227,7 +227,7 @@ fn parsed(described: Described) -> Result<DeviceClass, String> {
         health,
         resource: Template::parse(&described.resource)?,
         id: Template::parse(&described.id)?,
-        shares: described.shares.max(1),
+        shares: described.shares,
         env,
         is_for_machines: described.vm,
         needed: BTreeSet::new(),
@@ -278,6 +278,9 @@ impl DeviceClass {
         }
         known.insert(SHARE);
         filled_by("id", &self.id, &known)?;
+        if self.shares == 0 {
+            return Err("shares: 0 is less than 1".to_owned());
+        }
         if self.shares > MOST_SHARES {
             return Err(format!("shares: {} is more than {MOST_SHARES}", self.shares));
         }
