@@ -34,6 +34,29 @@ fn nothing_is_read_outside_of_sys_and_the_drivers_part_of_procfs() {
 }
 
 #[test]
+fn a_path_that_facts_make_is_read_below_sys_or_not_at_all() {
+    let tree = widget("etc -> ../../../../class");
+    tree.add("etc/secret = s\netc/link -> /sys/devices/virtual/widget/widget0/dev\nproc/secret = s\ndev/secret = s");
+    tree.add("sys/devices/virtual/widget/widget0/well = w");
+    for (way, path, expected) in [
+        ("read", "/etc/secret", None),
+        ("read", "/proc/secret", None),
+        ("read", "/dev/secret", None),
+        ("read", "/etc/link", None),
+        ("link", "/etc/link", None),
+        ("read", "/sys/../etc/secret", None),
+        ("read", "/sys", None),
+        ("read", "/sys/devices/virtual/widget/widget0/well", Some("w")),
+        ("link", "/sys/devices/virtual/widget/widget0/etc", Some("class")),
+    ] {
+        let facts = json!([{"name": "x", "is": path}, {"name": "y", way: "{x}"}]);
+        let scan = scan(&tree, &[class(&json!({"facts": facts}))]);
+        assert_eq!(scan.devices[0].text("y").as_deref(), expected, "{way} {path}");
+        assert_eq!(scan.problems.len(), usize::from(expected.is_none()), "{way} {path}");
+    }
+}
+
+#[test]
 fn an_entry_that_leads_out_of_sys_is_none() {
     let outside = Tree::new("widget0/dev = 1:1");
     for target in [outside.path("widget0"), "/secret".into(), "../../../secret".into(), "widget0".into()] {
@@ -147,15 +170,16 @@ fn random_node() -> impl Strategy<Value = Value> {
 fn random_class() -> impl Strategy<Value = Value> {
     let way = prop_oneof![3 => Just("read"), 1 => Just("link"), 1 => Just("entry"), 1 => Just("is")];
     let fact =
-        |name: &'static str| (way.clone(), random_file()).prop_map(move |(way, file)| json!({"name": name, way: file}));
+        |name: &'static str, file| (way.clone(), file).prop_map(move |(way, file)| json!({"name": name, way: file}));
+    let file_of_facts = || prop_oneof![3 => random_file(), 1 => Just("{a}")];
     let id = prop_oneof![Just("{name}"), Just("{n}"), Just("{a}"), Just("x")];
     let above = prop_oneof![Just(json!({"name": "e{n}"})), Just(json!({"attr": {"a": "a"}}))];
     (
         prop_oneof![Just("k"), Just("m")],
-        (fact("a"), fact("b")),
+        (fact("a", random_file().boxed()), fact("b", file_of_facts().boxed())),
         proptest::collection::vec(random_node(), 0..3),
         proptest::option::weighted(0.1, above),
-        (id, random_file(), any::<bool>()),
+        (id, file_of_facts(), any::<bool>()),
         1..3_u32,
         proptest::bool::weighted(0.1),
     )
@@ -186,6 +210,7 @@ fn random_tree() -> impl Strategy<Value = Vec<(String, String)>> {
     let content = prop_oneof![
         4 => prop_oneof![
             Just("a".to_owned()), Just("b\nc".to_owned()), Just("1:2".to_owned()), Just("../x".to_owned()), Just(String::new()),
+            Just("/etc/shadow".to_owned()),
             Just("DEVNAME=e0".to_owned()), Just("DEVNAME=../etc/shadow".to_owned()), Just("MAJOR=1\nMINOR=2\nDEVNAME=a".to_owned()),
         ],
         1 => prop_oneof![

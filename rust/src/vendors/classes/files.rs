@@ -1,6 +1,6 @@
 //! Files of an entry, each read once; none of them outside of /sys and /proc/driver, whatever links lead there.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
@@ -10,6 +10,8 @@ use crate::host::resolve::{in_root, read_unlinked};
 /// The files that were read for one entry.
 pub(super) struct Files<'h> {
     host: &'h Host,
+    /// /sys and /proc/driver.
+    roots: [PathBuf; 2],
     /// A few, so that a search by bytes is faster than a table of paths.
     read: Vec<(PathBuf, Result<Attribute, AttributeError>)>,
 }
@@ -25,16 +27,17 @@ pub(super) fn in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError
 fn resolved(host: &Host, path: &Path, roots: &[PathBuf]) -> Result<PathBuf, AttributeError> {
     let failed = |cause| AttributeError { path: host.absolute(path), cause };
     let place = in_root(host, path).map_err(|errno| failed(Cause::System(errno)))?;
-    if roots.iter().any(|root| place.starts_with(root)) {
-        return Ok(place);
-    }
-    let found = host.own_path(&place).display().to_string();
-    Err(failed(Cause::Unexpected { expected: "a path below /sys", found }))
+    if roots.iter().any(|root| place.starts_with(root)) { Ok(place) } else { Err(outside(host, place)) }
+}
+
+fn outside(host: &Host, path: PathBuf) -> AttributeError {
+    let found = host.own_path(&path).display().to_string();
+    AttributeError { path, cause: Cause::Unexpected { expected: "a path below /sys", found } }
 }
 
 impl<'h> Files<'h> {
     pub(super) fn new(host: &'h Host) -> Self {
-        Self { host, read: Vec::new() }
+        Self { host, roots: [host.sys(""), host.proc("driver")], read: Vec::new() }
     }
 
     /// Whether a directory is below /sys/devices, where each is a device or a folder of some.
@@ -45,7 +48,7 @@ impl<'h> Files<'h> {
 
     /// Reads `name`, below a directory without links, or from the host's root.
     pub(super) fn read(&mut self, directory: &Path, name: &str) -> Result<Attribute, AttributeError> {
-        let path = self.path(directory, name);
+        let path = self.path(directory, name)?;
         if let Some((_, read)) = self.read.iter().find(|(read, _)| read.as_os_str() == path.as_os_str()) {
             return read.clone();
         }
@@ -57,15 +60,14 @@ impl<'h> Files<'h> {
 
     /// The path of a file, all links followed.
     pub(super) fn place(&self, directory: &Path, name: &str) -> Result<PathBuf, AttributeError> {
-        let roots = [self.host.sys(""), self.host.proc("driver")];
-        resolved(self.host, &self.host.own_path(self.path(directory, name)), &roots)
+        resolved(self.host, &self.host.own_path(self.path(directory, name)?), &self.roots)
     }
 
     /// The last name of a link's target, and the link.
     pub(super) fn end_of_link(&self, directory: &Path, name: &str) -> Result<(String, PathBuf), AttributeError> {
-        let path = self.path(directory, name);
+        let path = self.path(directory, name)?;
         let (above, last) = (path.parent().unwrap_or(directory), path.file_name().unwrap_or_default());
-        let above = resolved(self.host, &self.host.own_path(above), &[self.host.sys(""), self.host.proc("driver")])?;
+        let above = resolved(self.host, &self.host.own_path(above), &self.roots)?;
         let link = above.join(last);
         let target = directory::link(&link)?;
         let end = target.file_name().map(|end| end.to_string_lossy().into_owned()).unwrap_or_default();
@@ -83,7 +85,14 @@ impl<'h> Files<'h> {
         Ok((names, place))
     }
 
-    fn path(&self, directory: &Path, name: &str) -> PathBuf {
-        if name.starts_with('/') { self.host.absolute(name) } else { directory.join(name) }
+    /// The path by its name alone: nothing else is ever opened, so that no node of /dev notices a class.
+    fn path(&self, directory: &Path, name: &str) -> Result<PathBuf, AttributeError> {
+        let path = if name.starts_with('/') { self.host.absolute(name) } else { directory.join(name) };
+        let is_inside = self.roots.iter().any(|root| path.starts_with(root));
+        if is_inside && !path.components().any(|name| name == Component::ParentDir) {
+            Ok(path)
+        } else {
+            Err(outside(self.host, path))
+        }
     }
 }
