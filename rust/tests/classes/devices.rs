@@ -220,6 +220,20 @@ fn no_id_is_given_twice_under_one_name() {
     assert!(notices(&scan)[0].ends_with("accel0 of class `intel-npu` has the same id, x"), "{:?}", notices(&scan));
 }
 
+#[test]
+fn of_two_classes_that_give_one_id_on_one_function_the_first_has_it_and_it_is_said() {
+    let tree = npus();
+    let below = format!("{ROOT}/0000:00:0b.0");
+    tree.add(&class_device("misc", &below, "npu-control", "10:9"));
+    let first = class(&json!({"name": "first", "find": {"class": "accel", "name": "accel0"}, "id": "x"}));
+    let second =
+        class(&json!({"name": "second", "find": {"class": "misc"}, "id": "x", "resource": "example.com/other"}));
+    let scan = scan(&tree, &[first, second]);
+    assert_eq!((ids(&scan), paths(&scan.devices[0])), (vec!["x"], vec!["/dev/accel/accel0"]));
+    let why = "left out of class `second`: accel0 of class `first` has the same id, x";
+    assert_eq!(notices(&scan), [format!("/{below}/misc/npu-control: {why}")]);
+}
+
 /// A camera with two nodes, on a USB port.
 fn camera() -> Tree {
     let tree = Tree::new("sys/devices/pci0000:00/0000:00:14.0/numa_node = 1");

@@ -99,6 +99,8 @@ struct Taken {
     nodes: HashMap<OsString, (usize, bool)>,
     /// Places of devices, by resource and id.
     ids: HashMap<(String, String), usize>,
+    /// Places of devices, by card and id, which is how the rest of the program tells them apart.
+    keys: HashMap<(String, String), usize>,
 }
 
 impl Taken {
@@ -113,7 +115,8 @@ impl Taken {
                 return Some((node.end.clone(), why));
             }
         }
-        let owner = ids(&one.device).find_map(|id| self.ids.get(&id)).map(|place| &self.devices[*place]);
+        let same_id = ids(&one.device).find_map(|id| self.ids.get(&id));
+        let owner = same_id.or_else(|| self.keys.get(&key(&one.device))).map(|place| &self.devices[*place]);
         owner.map(|owner| {
             let name = owner.text(NAME).unwrap_or_default();
             (one.path.clone(), format!("{name} of class `{}` has the same id, {}", class_of(owner), one.device.id))
@@ -126,6 +129,7 @@ impl Taken {
             self.nodes.insert(node.end.into_os_string(), (place, node.is_common));
         }
         self.ids.extend(ids(&one.device).map(|id| (id, place)));
+        self.keys.insert(key(&one.device), place);
         self.devices.push(one.device);
     }
 }
@@ -133,6 +137,10 @@ impl Taken {
 fn ids(device: &Device) -> impl Iterator<Item = (String, String)> {
     let resource = device.resource_name.clone().unwrap_or_default();
     device.ids().iter().map(move |id| (resource.clone(), id.clone()))
+}
+
+fn key(device: &Device) -> (String, String) {
+    (device.card.clone(), device.id.clone())
 }
 
 fn class_of(device: &Device) -> String {
