@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Scan, nodes_of};
+use super::{Scan, nodes_of, with_end};
 use crate::device::{Device, Found, Problem};
 use crate::host::Host;
 use crate::vendors::classes::{COMMON, VENDOR};
@@ -37,7 +37,7 @@ pub(super) fn leave_to_vendors(host: &Host, found: &mut [(&'static str, Found)],
     }
     for (_, found) in of_classes {
         let Found { devices, notices, .. } = found;
-        devices.retain(|device| match claimed.owner(device) {
+        devices.retain(|device| match claimed.owner(host, device) {
             None => true,
             Some((path, owner)) => {
                 let class = device.text("class").unwrap_or_default();
@@ -57,10 +57,11 @@ impl Claimed {
     }
 
     /// The vendor that has a part of the device, and the part.
-    fn owner(&self, device: &Device) -> Option<(PathBuf, &str)> {
+    fn owner(&self, host: &Host, device: &Device) -> Option<(PathBuf, &str)> {
         let function = device.functions.iter().find_map(|one| self.functions.get_key_value(&one.path));
         let nodes = device.paths.iter().filter(|path| path.role != COMMON);
-        let node = || nodes.map(|node| Path::new(&node.path)).find_map(|path| self.nodes.get_key_value(path));
+        let mut ends = nodes.flat_map(|node| with_end(host, Path::new(&node.path)));
+        let node = || ends.find_map(|path| self.nodes.get_key_value(&path));
         function.or_else(node).map(|(path, owner)| (path.clone(), owner.as_str()))
     }
 }

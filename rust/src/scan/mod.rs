@@ -278,10 +278,13 @@ fn node_directories(devices: &[Arc<Device>]) -> BTreeSet<PathBuf> {
 /// The paths below /dev of a device, and where they lead: a generic device may have a link, such as those of /dev/serial.
 fn nodes_of(host: &Host, device: &Device) -> impl Iterator<Item = PathBuf> {
     let paths = device.paths.iter().map(|path| Path::new(&path.path)).filter(|path| path.starts_with("/dev"));
-    paths.flat_map(|path| {
-        let end = in_root(host, path).map(|end| host.own_path(end)).ok().filter(|end| end != path);
-        end.into_iter().chain([path.to_path_buf()])
-    })
+    paths.flat_map(|path| with_end(host, path))
+}
+
+/// Where a path leads, if that is elsewhere, and the path.
+fn with_end(host: &Host, path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let end = in_root(host, path).map(|end| host.own_path(end)).ok().filter(|end| end != path);
+    end.into_iter().chain([path.to_path_buf()])
 }
 
 /// Replaces each device that has not changed since the last scan by that scan's object: ten thousand need not be

@@ -417,6 +417,18 @@ fn a_node_that_generic_offers_is_left_to_it_also_under_another_name() {
 }
 
 #[test]
+fn a_node_that_generic_offers_is_left_to_it_also_where_the_class_names_a_link_to_it() {
+    let tree = widget("");
+    tree.add("dev/char/10:7 -> ../widget0");
+    let generic = settings::generic("a.example/x", &[settings::member("/dev/widget0", &json!({}))]);
+    let of_link = class(&json!({"nodes": [{"path": "char/{number}"}]}));
+    let all = json!({"vendors": {"classes": [of_link], "generic": [generic]}});
+    let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
+    assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["generic"]);
+    assert!(notices(&found)[0].starts_with("/dev/widget0: left out of class `widget`"), "{:?}", notices(&found));
+}
+
+#[test]
 fn whoever_writes_a_class_is_told_why_an_entry_is_no_device_of_it() {
     let tree = npus();
     tree.add(&function("0000:00:0d.0", "habanalabs", "1da3:1020"));
