@@ -1,4 +1,4 @@
-//! Devices of classes that a vendor's code also finds: the code has them, because it knows more.
+//! Devices of classes that another vendor also has: it keeps them. Its code knows more, and `generic` was told the node.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use super::{Scan, nodes_of, with_end};
 use crate::device::{Device, Found, Problem};
 use crate::host::Host;
 use crate::vendors::classes::{COMMON, VENDOR};
+use crate::vendors::generic;
 
 /// What the devices of the other vendors consist of, and their vendors.
 #[derive(Default)]
@@ -16,8 +17,9 @@ struct Claimed {
     nodes: HashMap<PathBuf, String>,
 }
 
-/// Takes from the devices of classes those that have a PCI function or a node of another vendor's device, with a notice for
-/// each. What another vendor could not examine is still its own: `last` tells what it was.
+/// Takes from the devices of classes those that have a node of another vendor's device, and those for virtual machines that
+/// have its PCI function, with a notice for each. Other nodes of the function are other devices: the clock of a NIC. What
+/// another vendor could not examine is still its own: `last` tells what it was.
 pub(super) fn leave_to_vendors(host: &Host, found: &mut [(&'static str, Found)], last: Option<&Scan>) {
     let (of_classes, of_vendors): (Vec<_>, Vec<_>) = found.iter_mut().partition(|(vendor, _)| *vendor == VENDOR);
     let mut claimed = Claimed::default();
@@ -41,7 +43,12 @@ pub(super) fn leave_to_vendors(host: &Host, found: &mut [(&'static str, Found)],
             None => true,
             Some((path, owner)) => {
                 let class = device.text("class").unwrap_or_default();
-                let error = format!("left out of class `{class}`: {owner} has it, whose code knows more of it");
+                let why = if owner == generic::VENDOR {
+                    "generic offers its node".to_owned()
+                } else {
+                    format!("{owner} has it, whose code knows more of it")
+                };
+                let error = format!("left out of class `{class}`: {why}");
                 notices.push(Problem::new(VENDOR, path, error).of(&device.id));
                 false
             }
@@ -58,7 +65,10 @@ impl Claimed {
 
     /// The vendor that has a part of the device, and the part.
     fn owner(&self, host: &Host, device: &Device) -> Option<(PathBuf, &str)> {
-        let function = device.functions.iter().find_map(|one| self.functions.get_key_value(&one.path));
+        // A virtual machine gets the function as a whole.
+        let is_whole = device.paths.iter().any(|node| Path::new(&node.path).starts_with("/dev/vfio"));
+        let functions = device.functions.iter().filter(|_| is_whole);
+        let function = functions.map(|one| &one.path).find_map(|path| self.functions.get_key_value(path));
         let nodes = device.paths.iter().filter(|path| path.role != COMMON);
         let mut ends = nodes.flat_map(|node| with_end(host, Path::new(&node.path)));
         let node = || ends.find_map(|path| self.nodes.get_key_value(&path));

@@ -375,10 +375,8 @@ fn a_class_says_what_a_fault_is_and_the_finding_has_its_word() {
     assert_eq!(polled(&tree, &found), [row("widget-errors", "errors"), row("widget-not-ready", "ready")]);
 }
 
-/// A GPU of Intel's, and a class that takes its nodes or its function.
-#[test]
-fn what_a_vendors_code_serves_is_left_to_it() {
-    let address = "0000:00:02.0";
+/// A GPU of Intel's with a clock, which is no part of what its vendor's code serves.
+fn gpu_with_clock(address: &str) -> Tree {
     let tree = Tree::new(&function(address, "xe", "8086:56c0").replace("0x120000", "0x030000"));
     for (node, number) in [("card0", "226:0"), ("renderD128", "226:128")] {
         let path = format!("{ROOT}/{address}/drm/{node}");
@@ -387,14 +385,37 @@ fn what_a_vendors_code_serves_is_left_to_it() {
         ));
         uevent(&tree, &path, &format!("dri/{node}"), number);
     }
+    tree.add(&class_device("ptp", &format!("{ROOT}/{address}"), "ptp0", "248:0"));
+    tree.add(&format!("{ROOT}/{address}/iommu_group -> ../../../kernel/iommu_groups/7\ndev/vfio/vfio\ndev/vfio/7"));
+    tree
+}
+
+#[test]
+fn what_a_vendors_code_serves_is_left_to_it() {
+    let tree = gpu_with_clock("0000:00:02.0");
     let of_function = class(&json!({"name": "gpus", "find": {"class": "drm", "name": "renderD{n}"}}));
     let found = scan(&tree, from_ref(&of_function));
     assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["intel-gpu"]);
     let why = "left out of class `gpus`: intel-gpu has it, whose code knows more of it";
-    assert_eq!(notices(&found), [format!("/{ROOT}/{address}: {why}")]);
+    assert_eq!(notices(&found), [format!("/dev/dri/renderD128: {why}")]);
     let without = json!({"vendors": {"classes": [of_function], "intel_gpu": {"enabled": false}}});
     let without = Settings::from_json(&settings::json(&without)).unwrap();
     assert_eq!(ids(&Scanner::new(tree.host(), &without).scan(&|| {})), ["renderD128"]);
+}
+
+#[test]
+fn a_class_may_have_a_node_of_a_function_that_a_vendors_code_serves_but_not_the_whole_function() {
+    let tree = gpu_with_clock("0000:00:02.0");
+    let vendors = |scan: &Scan| scan.devices.iter().map(|device| device.vendor.to_string()).collect::<BTreeSet<_>>();
+    let clock = scan(&tree, &[class(&json!({"find": {"class": "ptp"}, "resource": "example.com/clock"}))]);
+    assert_eq!(vendors(&clock), ["classes", "intel-gpu"].map(str::to_owned).into(), "{:?}", notices(&clock));
+    let whole = class(&json!({
+        "name": "whole", "find": {"class": null, "bus": "pci", "driver": ["xe"]}, "id": "{iommu_group}", "vm": true,
+    }));
+    let whole = scan(&tree, &[whole]);
+    assert_eq!(vendors(&whole), ["intel-gpu".to_owned()].into());
+    let why = "left out of class `whole`: intel-gpu has it, whose code knows more of it";
+    assert_eq!(notices(&whole), [format!("/{ROOT}/0000:00:02.0: {why}")]);
 }
 
 #[test]
@@ -407,7 +428,7 @@ fn a_node_that_generic_offers_is_left_to_it_also_under_another_name() {
         let all = json!({"vendors": {"classes": [class(&json!({"nodes": nodes}))], "generic": [generic]}});
         let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
         assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["generic"], "{path}");
-        assert_eq!(notices(&found).len(), 1);
+        assert_eq!(notices(&found), ["/dev/widget0: left out of class `widget`: generic offers its node"], "{path}");
     }
     let generic = settings::generic("a.example/x", &[settings::member("/dev/both", &json!({}))]);
     let nodes = json!([{"path": "{node}"}, {"path": "both", "common": true}]);

@@ -26,7 +26,7 @@ use crate::host::attribute::AttributeError;
 use crate::order::natural;
 
 /// The value of `vendor` in JSON, metrics and problems.
-pub(super) const VENDOR: &str = "generic";
+pub(crate) const VENDOR: &str = "generic";
 
 /// Facts that tell where a device is plugged in: names that stay when the kernel counts its nodes anew.
 const USB_PORT: &str = "usb_port";
