@@ -71,6 +71,27 @@ fn an_entry_that_leads_out_of_sys_is_none() {
 }
 
 #[test]
+fn what_is_no_directory_in_a_directory_of_entries_is_no_device() {
+    let outside = Tree::new("widget3/x");
+    let tree = widget("");
+    tree.add(
+        "sys/class/widget/export\nsys/class/widget/widget1 -> ../../devices/virtual/widget/none\n\
+         sys/class/widget/widget2 -> ../../devices/virtual/widget/widget0/dev\n\
+         sys/class/widget/widget3 -> ../../devices/virtual/out/widget3",
+    );
+    symlink(outside.path(""), tree.path("sys/devices/virtual/out")).unwrap();
+    for nodes in [json!([]), json!([{"path": "null-{name}"}])] {
+        let scan = scan(&tree, &[class(&json!({"nodes": nodes}))]);
+        assert_eq!(ids(&scan), ["widget0"], "{:?}", scan.devices);
+        let problems = problems(&scan);
+        assert!(
+            problems.iter().all(|problem| problem.contains("a path below /sys")) && problems.len() == 1,
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
 fn a_node_is_below_dev_whatever_the_facts_and_links_say() {
     for (file, node) in [
         ("x = ../etc/shadow", "{x}"),

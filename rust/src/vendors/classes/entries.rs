@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::definition::{DeviceClass, Find, Within};
-use super::files::in_sys;
+use super::files::directory_in_sys;
 use super::template::Parts;
 use crate::bus::functions::Functions;
 use crate::bus::pci;
@@ -54,8 +54,6 @@ struct Search<'s> {
     entries: Vec<Entry>,
     /// Places in `entries`, by path.
     places: HashMap<OsString, usize>,
-    /// /sys/devices.
-    devices: PathBuf,
     found: &'s mut Found,
 }
 
@@ -135,7 +133,7 @@ pub(super) fn refusal(host: &Host, find: &Find, entry: &Entry) -> Result<Parts, 
 impl<'s> Search<'s> {
     fn new(host: &'s Host, vendor: &'static str, found: &'s mut Found) -> Self {
         let (listed, entries, places) = (BTreeMap::new(), Vec::new(), HashMap::new());
-        Self { host, vendor, listed, entries, places, devices: host.sys("devices"), found }
+        Self { host, vendor, listed, entries, places, found }
     }
 
     fn add(&mut self, place: usize, find: &Find, directory: &str) {
@@ -218,9 +216,7 @@ impl<'s> Search<'s> {
             Err(error) if error.is_absent() => return Err(error),
             Err(_) => open.path().join(name),
         };
-        // What is read below it is looked at for links with each read: `files`.
-        let is_device = path.starts_with(&self.devices) && path != self.devices;
-        if is_device { Ok(path) } else { in_sys(self.host, &self.host.own_path(path)) }
+        directory_in_sys(self.host, &self.host.own_path(path))
     }
 
     /// Whether the PCI function with this address, if there is one, is what a class asks for.

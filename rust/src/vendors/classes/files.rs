@@ -2,6 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{self, Directory};
@@ -22,6 +25,19 @@ pub(super) struct Files<'h> {
 /// If it is not below /sys, or loops.
 pub(super) fn in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError> {
     resolved(host, path, &[host.sys("")])
+}
+
+/// [`in_sys`] of a directory. A plain file beside the entries of a class is none, and a link that leads nowhere.
+///
+/// # Errors
+/// See there; `ENOTDIR`.
+pub(super) fn directory_in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError> {
+    let place = in_sys(host, path)?;
+    match rustix::fs::lstat(&place).map(|found| FileType::from_raw_mode(found.st_mode)) {
+        Ok(FileType::Directory) => Ok(place),
+        Ok(_) => Err(AttributeError { path: place, cause: Cause::System(Errno::NOTDIR) }),
+        Err(errno) => Err(AttributeError { path: place, cause: Cause::System(errno) }),
+    }
 }
 
 fn resolved(host: &Host, path: &Path, roots: &[PathBuf]) -> Result<PathBuf, AttributeError> {
