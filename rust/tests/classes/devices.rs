@@ -278,6 +278,40 @@ fn half_a_group_is_no_device() {
 }
 
 #[test]
+fn an_entry_whose_group_is_not_known_holds_back_every_group_that_it_may_be_of() {
+    let port = "sys/devices/pci0000:00/0000:00:14.0/usb1/1-2";
+    let below = format!("{port}/1-2:1.0/video4linux");
+    let mut cameras = of_cameras();
+    cameras["facts"] = class(&json!({"facts": [{"name": "serial", "read": "serial"}]}))["facts"].clone();
+    cameras["find"]["attr"] = json!({"state": "on"});
+    let tree = || {
+        let tree = camera();
+        for node in ["video0", "video1"] {
+            tree.add(&format!("{below}/{node}/serial = A1\n{below}/{node}/state = on"));
+        }
+        tree
+    };
+    let whole = scan(&tree(), from_ref(&cameras));
+    assert_eq!((ids(&whole), unseen(&whole)), (vec!["A1"], vec![]));
+    for file in ["serial", "state"] {
+        let tree = tree();
+        tree.remove(&format!("{below}/video1/{file}"));
+        fs::create_dir(tree.path(format!("{below}/video1/{file}"))).unwrap();
+        let half = scan(&tree, from_ref(&cameras));
+        assert_eq!((ids(&half), unseen(&half)), (vec![], vec!["video1", "video0"]), "{file}");
+    }
+    let looped = tree();
+    looped.remove("sys/class/video4linux/video1");
+    symlink("video1", looped.path("sys/class/video4linux/video1")).unwrap();
+    let half = scan(&looped, from_ref(&cameras));
+    assert_eq!((ids(&half), unseen(&half)), (vec![], vec!["video1", "video0"]));
+    let without = tree();
+    without.remove(&format!("{below}/video1/serial"));
+    let one = scan(&without, &[cameras]);
+    assert_eq!((ids(&one), unseen(&one)), (vec!["A1"], vec!["video1"]), "what has no serial is of no camera");
+}
+
+#[test]
 fn a_device_is_shared_under_as_many_ids_as_its_class_says() {
     let tree = Tree::new(&class_device("misc", "sys/devices/virtual", "kvm", "10:232"));
     let kvm = class(&json!({

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::definition::{CLASS, DeviceClass, NAME};
-use super::inspection::{Made, NotKnown, OwnNode};
+use super::inspection::{Made, OwnNode};
 use crate::device::{Device, Found, NotExamined, Problem, Value};
 
 /// The fact with the address of the PCI function.
@@ -15,17 +15,40 @@ const PCI_ADDRESS: &str = "pci_address";
 /// A group of a class: its place in the list, and the value of its fact.
 type Group = (usize, String);
 
+/// Groups of which an entry is lacking.
+#[derive(Debug, Default)]
+pub(super) struct Lacking {
+    groups: HashSet<Group>,
+    /// Classes with an entry whose group is not known: it may be of any.
+    classes: HashSet<usize>,
+}
+
+impl Lacking {
+    /// Adds an entry of a known group.
+    pub(super) fn add(&mut self, group: Group) {
+        self.groups.insert(group);
+    }
+
+    /// Adds an entry that may be of any group of these classes.
+    pub(super) fn add_any(&mut self, classes: impl IntoIterator<Item = usize>) {
+        self.classes.extend(classes);
+    }
+
+    fn has(&self, group: &Group) -> bool {
+        self.classes.contains(&group.0) || self.groups.contains(group)
+    }
+}
+
 /// Adds the devices that these entries are. Where two would have one node or one id, the first in the order of the classes
 /// has it. A group of which an entry is `lacking` stays as it was: half a device is none.
 pub(super) fn add(
     vendor: &'static str,
     classes: &[DeviceClass],
     mut made: Vec<Made>,
-    lacking: &[NotKnown],
+    lacking: &Lacking,
     found: &mut Found,
 ) {
     made.sort_by_key(|one| one.class);
-    let lacking: HashSet<Group> = lacking.iter().filter_map(|one| one.group.clone()).collect();
     let mut groups: HashMap<Group, usize> = HashMap::new();
     let mut whole: Vec<Whole> = Vec::with_capacity(made.len());
     for mut one in made {
@@ -36,7 +59,7 @@ pub(super) fn add(
             found.notices.push(Problem::new(vendor, &one.path, what).of(&one.device.id));
         }
         let group = one.group.map(|group| (one.class, group));
-        if group.as_ref().is_some_and(|group| lacking.contains(group)) {
+        if group.as_ref().is_some_and(|group| lacking.has(group)) {
             found.unseen.push(NotExamined { vendor, card: Some(one.device.card), finding: None });
             continue;
         }

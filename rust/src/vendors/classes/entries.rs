@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::assembly::Lacking;
 use super::definition::{DeviceClass, Find, Within};
 use super::files::directory_in_sys;
 use super::template::Parts;
@@ -37,32 +38,50 @@ impl Entry {
     }
 }
 
+/// Why there is no directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// It is not there.
+    Absent,
+    /// It cannot be read, or not be found: a problem, which was told.
+    Unknown,
+}
+
 /// A directory of entries.
 struct Listing {
     open: Directory,
     names: Vec<String>,
     /// The directories of entries that were asked for, by name.
-    paths: HashMap<String, Option<PathBuf>>,
+    paths: HashMap<String, Result<PathBuf, Missing>>,
 }
 
 /// The search of one scan.
 struct Search<'s> {
     host: &'s Host,
     vendor: &'static str,
-    /// By path below /sys; `None` if there is no such directory.
-    listed: BTreeMap<String, Option<Listing>>,
+    /// By path below /sys.
+    listed: BTreeMap<String, Result<Listing, Missing>>,
     entries: Vec<Entry>,
     /// Places in `entries`, by path.
     places: HashMap<OsString, usize>,
     found: &'s mut Found,
 }
 
-/// The entries that may be devices of these classes, in the order of the classes, each once.
-pub(super) fn entries(host: &Host, vendor: &'static str, classes: &[DeviceClass], found: &mut Found) -> Vec<Entry> {
+/// The entries that may be devices of these classes, in the order of the classes, each once. Those that cannot be found are
+/// lacking.
+pub(super) fn entries(
+    host: &Host,
+    vendor: &'static str,
+    classes: &[DeviceClass],
+    found: &mut Found,
+    lacking: &mut Lacking,
+) -> Vec<Entry> {
     let mut search = Search::new(host, vendor, found);
     for (place, class) in classes.iter().enumerate() {
         for directory in directories(&class.find) {
-            search.add(place, &class.find, &directory);
+            if search.add(place, &class.find, &directory) == Err(Missing::Unknown) {
+                lacking.add_any([place]);
+            }
         }
     }
     search.entries
@@ -85,7 +104,7 @@ pub(super) fn looked_at(host: &Host, vendor: &'static str, find: &Find, found: &
     let mut search = Search::new(host, vendor, found);
     let mut all = Vec::new();
     for directory in directories(find) {
-        let Some(Listing { open, names, .. }) = search.list(&directory) else { continue };
+        let Ok(Listing { open, names, .. }) = search.list(&directory) else { continue };
         let is_pci = find.within == Within::Bus("pci".to_owned());
         for name in names.into_iter().filter(|name| !is_pci || pci::is_address(name)) {
             let Ok(path) = search.behind(&open, &name) else { continue };
@@ -136,12 +155,19 @@ impl<'s> Search<'s> {
         Self { host, vendor, listed, entries, places, found }
     }
 
-    fn add(&mut self, place: usize, find: &Find, directory: &str) {
-        let listed = self.listed.remove(directory).unwrap_or_else(|| self.list(directory));
-        let Some(mut listing) = listed else {
-            self.listed.insert(directory.to_owned(), None);
-            return;
+    /// Adds the entries of a directory that fit a class.
+    ///
+    /// # Errors
+    /// If the directory is missing, or an entry is not known.
+    fn add(&mut self, place: usize, find: &Find, directory: &str) -> Result<(), Missing> {
+        let mut listing = match self.listed.remove(directory).unwrap_or_else(|| self.list(directory)) {
+            Ok(listing) => listing,
+            Err(missing) => {
+                self.listed.insert(directory.to_owned(), Err(missing));
+                return Err(missing);
+            }
         };
+        let mut added = Ok(());
         let is_pci = find.within == Within::Bus("pci".to_owned());
         for name in listing.names.iter().filter(|name| !is_pci || pci::is_address(name)) {
             let parts = find.name.as_ref().map_or(Some(Parts::new()), |pattern| pattern.parts(name, &Parts::new()));
@@ -154,24 +180,30 @@ impl<'s> Search<'s> {
                 Some(known) => known.clone(),
                 None => listing.paths.entry(name.clone()).or_insert(self.path(&listing.open, name)).clone(),
             };
-            if let Some(path) = path {
-                self.take(place, find, name, path, parts);
+            match path {
+                Ok(path) => self.take(place, find, name, path, parts),
+                Err(Missing::Unknown) => added = Err(Missing::Unknown),
+                Err(Missing::Absent) => {}
             }
         }
-        self.listed.insert(directory.to_owned(), Some(listing));
+        self.listed.insert(directory.to_owned(), Ok(listing));
+        added
     }
 
-    /// The directory of an entry; `None` if it cannot be found, which is a problem unless the entry has gone.
-    fn path(&mut self, open: &Directory, name: &str) -> Option<PathBuf> {
-        self.behind(open, name)
-            .inspect_err(|error| {
-                if !error.is_absent() {
-                    self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), &error.cause));
-                    let card = Some(name.to_owned());
-                    self.found.unseen.push(NotExamined { vendor: self.vendor, card, finding: None });
-                }
-            })
-            .ok()
+    /// The directory of an entry. That it cannot be found is a problem, unless the entry has gone.
+    fn path(&mut self, open: &Directory, name: &str) -> Result<PathBuf, Missing> {
+        self.behind(open, name).map_err(|error| self.missing(error, Some(name)))
+    }
+
+    /// Tells of an error, unless nothing is there.
+    fn missing(&mut self, error: AttributeError, card: Option<&str>) -> Missing {
+        if error.is_absent() {
+            return Missing::Absent;
+        }
+        self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
+        let card = card.map(str::to_owned);
+        self.found.unseen.push(NotExamined { vendor: self.vendor, card, finding: None });
+        Missing::Unknown
     }
 
     fn take(&mut self, place: usize, find: &Find, name: &str, path: PathBuf, parts: Parts) {
@@ -187,7 +219,7 @@ impl<'s> Search<'s> {
         self.entries.push(Entry { name: name.to_owned(), path, function, classes: vec![(place, parts)] });
     }
 
-    fn list(&mut self, directory: &str) -> Option<Listing> {
+    fn list(&mut self, directory: &str) -> Result<Listing, Missing> {
         let path = self.host.sys(directory);
         let opened = Directory::open(&path).and_then(|open| {
             // Somewhere on the way may be a link that leads out of the host root.
@@ -199,13 +231,8 @@ impl<'s> Search<'s> {
             }
         });
         match opened.and_then(|open| Ok((open.names()?, open))) {
-            Ok((names, open)) => Some(Listing { open, names, paths: HashMap::new() }),
-            Err(error) if error.is_absent() => None,
-            Err(error) => {
-                self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
-                self.found.unseen.push(NotExamined { vendor: self.vendor, card: None, finding: None });
-                None
-            }
+            Ok((names, open)) => Ok(Listing { open, names, paths: HashMap::new() }),
+            Err(error) => Err(self.missing(error, None)),
         }
     }
 

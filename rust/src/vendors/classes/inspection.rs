@@ -42,8 +42,10 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct NotKnown {
     pub(super) problem: Problem,
-    /// The place of its class, and its group, as far as they are known.
+    /// The place of its class, and its group, if they are known.
     pub(super) group: Option<(usize, String)>,
+    /// The places of classes of which it may be in any group.
+    pub(super) classes: Vec<usize>,
 }
 
 /// A node of a device.
@@ -89,7 +91,7 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
     let mut files = Files::new(host);
     let mut chosen = None;
     let mut also = Vec::new();
-    for (place, parts) in &entry.classes {
+    for (tried, (place, parts)) in entry.classes.iter().enumerate() {
         match is_of(&mut files, &classes[*place], entry, parts) {
             Ok(None) => {}
             Ok(Some(_)) if chosen.is_some() => also.push(*place),
@@ -97,7 +99,8 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
             Err(_) if chosen.is_some() => {}
             Err(error) => {
                 let problem = Problem::new(vendor, host.own_path(error.path), error.cause);
-                return Answer::NotKnown(NotKnown { problem, group: None });
+                let classes = entry.classes[tried..].iter().map(|(place, _)| *place).collect();
+                return Answer::NotKnown(NotKnown { problem, group: None, classes });
             }
         }
     }
@@ -119,8 +122,12 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
     let made = inspection.make(parts);
     let Inspection { device, group, nodes, unknown, .. } = inspection;
     if let Err(unknown) = made {
+        // What has no such fact is in no group.
+        let is_in_none =
+            unknown.is_expected || classes[place].group.as_deref().is_none_or(|name| pci::FACTS.contains(&name));
+        let any = if group.is_some() || is_in_none { Vec::new() } else { vec![place] };
         let problem = Problem::new(vendor, unknown.path, unknown.error);
-        return Answer::NotKnown(NotKnown { problem, group: group.map(|group| (place, group)) });
+        return Answer::NotKnown(NotKnown { problem, group: group.map(|group| (place, group)), classes: any });
     }
     let problem = |one: Unknown| Problem::new(vendor, one.path, one.error).of(&device.id);
     let problems = unknown.into_iter().map(problem).collect();
@@ -214,9 +221,15 @@ impl Inspection<'_> {
     /// Completes the device.
     fn make(&mut self, parts: Parts) -> Result<(), Unknown> {
         self.add_facts(parts);
-        self.add_function()?;
+        let function = self.add_function();
         let class = self.class;
-        self.group = class.group.as_deref().map(|group| self.value(group)).transpose()?.map(Cow::into_owned);
+        if let Some(group) = class.group.as_deref() {
+            match self.value(group) {
+                Ok(group) => self.group = Some(group.into_owned()),
+                Err(unknown) => return Err(function.err().unwrap_or(unknown)),
+            }
+        }
+        function?;
         self.add_nodes()?;
         let resource = self.filled(&class.resource)?;
         if !is_resource_name(&resource) {

@@ -26,6 +26,8 @@ mod tests;
 mod values;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::per_card::per_card;
@@ -35,6 +37,7 @@ use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
+use assembly::Lacking;
 pub use definition::DeviceClass;
 use definition::{CLASS, NODE, NUMBER};
 pub use explanation::ClassEntry;
@@ -95,23 +98,34 @@ impl Vendor for Classes {
 
 /// Adds the devices of these classes, as devices of a vendor.
 pub(super) fn find(host: &Host, fence: &Fence, vendor: &'static str, classes: &Arc<[DeviceClass]>, found: &mut Found) {
-    let entries = entries::entries(host, vendor, classes, found);
+    let mut lacking = Lacking::default();
+    let entries = entries::entries(host, vendor, classes, found, &mut lacking);
     let place = |entry: &entries::Entry| (entry.card().to_owned(), host.own_path(&entry.path));
+    let mut unanswered: HashMap<PathBuf, Vec<usize>> = HashMap::new();
+    for entry in entries.iter().filter(|entry| entry.classes.iter().any(|(class, _)| classes[*class].group.is_some())) {
+        unanswered.insert(entry.path.clone(), entry.classes.iter().map(|(class, _)| *class).collect());
+    }
     let units = entries.into_iter().map(|entry| (place(&entry), entry)).collect();
     let (behind_fence, of_unit) = (host.clone(), Arc::clone(classes));
-    let work = move |entry: entries::Entry| (entry.card().to_owned(), inspect(&behind_fence, vendor, &of_unit, &entry));
-    let (mut made, mut lacking): (Vec<Made>, Vec<_>) = (Vec::new(), Vec::new());
-    for (card, answer) in per_card(vendor, found, fence, units, work) {
+    let work = move |entry: entries::Entry| {
+        let answer = inspect(&behind_fence, vendor, &of_unit, &entry);
+        (entry.card().to_owned(), entry.path, answer)
+    };
+    let mut made: Vec<Made> = Vec::new();
+    for (card, path, answer) in per_card(vendor, found, fence, units, work) {
+        unanswered.remove(&path);
         match answer {
             Answer::NotOurs => {}
             Answer::Made(one) => made.push(*one),
             Answer::NotKnown(one) => {
-                found.problems.push(one.problem.clone());
+                found.problems.push(one.problem);
                 found.unseen.push(NotExamined { vendor, card: Some(card), finding: None });
-                lacking.push(one);
+                one.group.into_iter().for_each(|group| lacking.add(group));
+                lacking.add_any(one.classes);
             }
         }
     }
+    lacking.add_any(unanswered.into_values().flatten());
     assembly::add(vendor, classes, made, &lacking, found);
 }
 
