@@ -1,6 +1,7 @@
 use std::fs::{create_dir_all, write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -99,4 +100,34 @@ fn classes_that_find_nothing_list_each_directory_once_and_read_no_file() {
     let all = classes(&(0..8).map(named).chain((8..16).map(absent)).collect::<Vec<_>>());
     let counts = counted(&path, || assert_eq!(scan(&path, &all), Found::default()));
     assert_eq!((counts.len(), counts.values().sum::<usize>()), (9, 9), "{counts:?}");
+}
+
+#[test]
+fn an_entry_that_hangs_holds_back_the_groups_that_it_may_be_of() {
+    let root = widgets(2);
+    let facts = json!([{"name": "product_name", "read": "info", "key": "name"}]);
+    let all = classes(&[json!({"facts": facts, "group": "product_name", "id": "{product_name}"})]);
+    assert_eq!(scan(root.path(), &all).devices.len(), 1);
+    let fence = Fence::new(Duration::from_secs(20));
+    let (started, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (starts, held) = (Arc::clone(&started), Arc::clone(&release));
+    let hang = move |_| {
+        starts.wait();
+        held.wait();
+    };
+    let end_wait = || {
+        started.wait();
+        false
+    };
+    fence.each_while(
+        Duration::from_secs(20),
+        vec!["0000:01:00.0"],
+        |card| *card,
+        hang,
+        (Duration::from_millis(1), &end_wait),
+    );
+    let found = all.scan(&Host::simulated(root.path()).for_a_scan(), &fence);
+    release.wait();
+    let unseen: Vec<_> = found.unseen.iter().filter_map(|part| part.card.as_deref()).collect();
+    assert_eq!((found.devices, unseen), (vec![], vec!["0000:01:00.0", "0000:00:00.0"]));
 }
