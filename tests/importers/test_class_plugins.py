@@ -1,8 +1,11 @@
 """Intel's plugins for which device classes stand in: with the imported configuration the same is advertised."""
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
-from class_trees import accelerators, crypto, data_streaming, load_balancers, misc, written
+from class_trees import accelerators, crypto, data_streaming, entry, load_balancers, misc, written
 
 from devherd.config.loader import resolve
 from devherd.config.model import Config
@@ -10,6 +13,7 @@ from devherd.importers import import_text
 from devherd.scanner.once import scan_once
 from devherd.spool import listed
 
+PAGE = Path(__file__).parents[2] / "docs" / "classes.md"
 SGX = {"sgx_enclave": "sgx_enclave", "sgx_provision": "sgx_provision"}
 OPERATOR = "deviceplugin.intel.com/v1"
 
@@ -200,3 +204,33 @@ def test_a_rule_of_akri_is_a_class_or_is_named(rule, find):
     )
     assert not found.serves_the_same
     resolve(Config.model_validate(found.config))
+
+
+def camera(bus, number, video):
+    """The two nodes of a USB camera at port 1 of a bus."""
+    device = f"pci0000:00/usb{bus}/{bus}-1"
+    yield f"sys/devices/{device}/devpath = 1"
+    yield f"sys/devices/{device}/idVendor = 046d"
+    yield f"sys/devices/{device}/dev = 189:{number}"
+    for each in (video, video + 1):
+        place = f"{device}/{bus}-1:1.0/video4linux/video{each}"
+        yield from entry(place, "class/video4linux", f"81:{each}", f"video{each}")
+
+
+def akri(*rules, **details):
+    """What is imported for a Configuration of Akri with these rules."""
+    handler = {"name": "udev", "discoveryDetails": yaml.safe_dump({"udevRules": list(rules)} | details)}
+    document = {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "akri-udev"}}
+    return imported(document | {"spec": {"discoveryHandler": handler}})
+
+
+def test_two_cameras_at_the_same_port_of_two_buses_are_two_devices(tmp_path):
+    """The nodes of each are together: `devpath` is the port without its bus, `dev` is the USB device's own number."""
+    root = written(tmp_path / "host", camera(1, 1, 0), camera(2, 129, 2))
+    config = akri('SUBSYSTEM=="video4linux", ATTRS{idVendor}=="046d"', groupRecursive=True).config
+
+    assert served(root, config) == {"akri.sh/akri-udev": ["video0", "video2"]}
+    shown = re.search(r"a camera, its nodes together \| `(.*?)`, with `facts: (.*?)`", PAGE.read_text("utf-8"))
+    of_the_page = {"find": yaml.safe_load(shown[1]), "facts": yaml.safe_load(shown[2]), "group": "camera"}
+    of_the_page["find"]["above"]["attr"].pop("idProduct")
+    assert served(root, {"classes": {"define": {"camera": of_the_page}}}) == {"devherd.io/camera": ["video0", "video2"]}

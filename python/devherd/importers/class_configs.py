@@ -141,7 +141,7 @@ def _akri(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignore
         plugin: dict[str, Any] = {"resource": resource} | ({"shares": capacity} if capacity != 1 else {})
         definition: dict[str, Any] = {"find": found, "plugin": plugin}
         if details.get("groupRecursive") and "above" in found:
-            definition |= {"facts": {"place": {"above": "devpath"}}, "group": "place"}
+            definition |= {"facts": {"place": {"above": "dev"}}, "group": "place"}
         _add(imported, name, definition)
     if imported.config:
         imported.note_difference(
