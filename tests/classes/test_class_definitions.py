@@ -4,11 +4,15 @@ import json
 import tomllib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from devherd._native import Finding
+from devherd._native import Finding, Scanner
 from devherd.config.classes import DIRECTORY, shipped, shipped_names
 from devherd.config.device_class import ClassDefinition
 from devherd.config.loader import resolve, valid
+from devherd.config.model import Config
 from devherd.reasons.registry import meaning_of, to_do
 
 WIDGET = """
@@ -189,3 +193,52 @@ def test_a_reason_of_a_class_makes_a_device_unhealthy_while_it_is_seen():
 def test_a_reason_of_a_class_can_be_named_by_a_rule():
     """Like any other."""
     valid("c.yaml", f"{WIDGET}health: {{rules: [{{source: class, reason: widget-broken, action: warn}}]}}")
+
+
+TEXTS = st.lists(
+    st.sampled_from(["a", "b", "dev", "sys", "proc/driver", "0", "/", "//", ".", "..", "!", "*", "{a}", "{b}", "{c}"])
+    | st.sampled_from(["{name}", "{node}", "{share}", "{slot}", "{iommu_group}", "{", "}", "0x1", "x.y/", " "]),
+    max_size=4,
+).map("".join)
+"""Paths, patterns and templates, most of them wrong."""
+FACTS = st.fixed_dictionaries(
+    {}, optional={"read": TEXTS, "link": TEXTS, "above": TEXTS, "entry": TEXTS, "optional": st.booleans()}
+)
+FILES = st.dictionaries(TEXTS, st.just("x"), max_size=1)
+FINDS = st.fixed_dictionaries(
+    {"class": TEXTS},
+    optional={
+        "name": TEXTS,
+        "driver": st.lists(TEXTS, max_size=2),
+        "vendor": TEXTS,
+        "attr": FILES,
+        "above": st.fixed_dictionaries({"attr": FILES}, optional={"name": TEXTS}),
+    },
+)
+HEALTH = st.fixed_dictionaries({"read": TEXTS, "beyond": st.integers(), "reason": st.just("x")})
+PLUGINS = st.fixed_dictionaries(
+    {}, optional={"resource": TEXTS, "id": TEXTS, "shares": st.integers(0, 10_001), "env": st.just({"A": "{b}"})}
+)
+PARTS = {
+    "find": FINDS,
+    "function": TEXTS,
+    "facts": st.dictionaries(st.sampled_from("abc"), FACTS, max_size=3),
+    "nodes": st.lists(TEXTS, max_size=2),
+    "permissions": st.text("rwmx", max_size=4),
+    "group": st.sampled_from("abc"),
+    "health": st.lists(HEALTH, max_size=1),
+    "plugin": PLUGINS,
+    "vm": st.booleans(),
+}
+
+
+@given(data=st.data(), key=st.sampled_from([*PARTS]), other=st.sampled_from([*PARTS]))
+def test_what_the_schema_takes_the_scan_core_takes(data, key, other):
+    """Defect: the core refused `a//b` and others, so one class took the whole configuration down, without its place."""
+    base = {"find": {"class": "x"}, "facts": {"a": {"read": "y"}}}
+    content = base | {each: data.draw(PARTS[each], each) for each in {key, other}}
+    try:
+        config = Config.model_validate({"classes": {"define": {"w": content}}})
+    except ValidationError:
+        return
+    Scanner("/nonexistent", resolve(config).native_json(None))

@@ -70,12 +70,16 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _has_odd_parts(path: str) -> bool:
+    """Whether a part of a path is empty, `.` or `..`."""
+    return not {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
 def _below(text: str) -> str:
     """A path below an entry."""
-    if not text or text.startswith("/") or ".." in text.split("/"):
-        raise WrongValueError(
-            f"{echo(text)} is not a path below the entry", "write it like `device/serial`, without `..`"
-        )
+    if _has_odd_parts(text):
+        cure = "write it like `device/serial`, without `..`, `.` and empty parts"
+        raise WrongValueError(f"{echo(text)} is not a path below the entry", cure)
     return text
 
 
@@ -86,12 +90,15 @@ def _read(text: str) -> str:
     if text.startswith("/") and not text.startswith(_READABLE):
         cure = f"a class reads below {' and '.join(place.rstrip('/') for place in _READABLE)} alone"
         raise WrongValueError(f"{echo(text)} is elsewhere", cure)
+    if text.startswith("/") and _has_odd_parts(text.removeprefix("/")):
+        cure = "write it like `/sys/module/acme/version`, without `.` and empty parts"
+        raise WrongValueError(f"{echo(text)} is not the path of a file", cure)
     return text if text.startswith("/") else _below(text)
 
 
 def _node(text: str) -> str:
     path = _template(text).removeprefix("/dev/")
-    if not path or path.startswith("/") or {"..", "."} & set(path.split("/")):
+    if _has_odd_parts(path):
         raise WrongValueError(f"{echo(text)} is not below /dev", "give its path without `/dev/`, like `vfio/{group}`")
     return path
 
@@ -119,11 +126,11 @@ PciIds = Annotated[
     Form("PCI id, or list of PCI ids"),
 ]
 Drivers = Annotated[
-    list[Word],
+    list[Annotated[Word, spelt("[^./][^/]*", "the name of a driver", "write it like `vfio-pci`")]],
     BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
     Form("name, or list of names"),
 ]
-_SYSFS_NAME = spelt(r"[\w.:-]{1,60}", "a directory of sysfs", "write it like `accel`, without `/sys/class/`")
+_SYSFS_NAME = spelt(r"(?!\.)[\w.:-]{1,60}", "a directory of sysfs", "write it like `accel`, without `/sys/class/`")
 Subsystem = Annotated[Word, _SYSFS_NAME, Form("name")]
 FactName = Annotated[
     str,
@@ -351,7 +358,7 @@ class ClassHealth(ClassPart):
     """The text that is bad."""
     absent: Switch = False
     """Whether it is bad that the file is missing."""
-    beyond: Count | None = None
+    beyond: Annotated[Count, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     """The number above which it is bad."""
     reason: Reason
     """What it is called: `widget-broken`."""
@@ -504,10 +511,21 @@ class ClassDefinition(ClassPart):
             if location[0] in {"plugin", "nodes"} and location[1] != "env" and location not in optional_nodes
         ]
         for location, names in [*needed, (("group",), [self.group] if self.group else [])]:
-            for name in names:
-                if name in self.facts and self.facts[name].optional:
+            for name in self._read_by(names):
+                if self.facts[name].optional:
                     what = f"`{name}` is optional, and a device without it could not be offered"
                     yield WrongValueError(what, f"remove `optional` of `facts.{name}`", at=location)
+
+    def _read_by(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that are facts of the class, and the facts that the paths of these name, each once."""
+        found: list[str] = []
+        left = list(names)
+        while left:
+            name = left.pop(0)
+            if name in self.facts and name not in found:
+                found.append(name)
+                left += self.facts[name].needs
+        return found
 
     def _wrong_plugin(self) -> Iterator[WrongValueError]:
         plugin = self.plugin
