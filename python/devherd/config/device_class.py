@@ -450,12 +450,21 @@ class ClassDefinition(ClassPart):
             yield WrongValueError(f"`{self.group}` is no fact of the class", meant(self.group, known), at=("group",))
         yield from self._needs_what_may_be_absent()
         yield from self._wrong_plugin()
-        if self.find.bus == "pci" and self.nodes is None and not self.vm:
+        if self.vm:
+            yield from self._useless_beside_vm()
+        elif self.find.bus == "pci" and self.nodes is None:
             yield WrongValueError(
                 "a PCI function has no node of its own",
                 "add `nodes`, or `vm: true` for a virtual machine",
                 at=("find",),
             )
+
+    def _useless_beside_vm(self) -> Iterator[WrongValueError]:
+        """A virtual machine has a function for itself, and all of it."""
+        written: list[Location] = [(key,) for key in ("nodes", "permissions") if key in self.model_fields_set]
+        written += [("plugin", "shares")] if "shares" in self.plugin.model_fields_set else []
+        for at in written:
+            yield WrongValueError(f"`{at[-1]}` has no use beside `vm`", "remove it, or `vm`", at=at)
 
     def _wrong_facts(self) -> Iterator[WrongValueError]:
         kinds = {fact.name: fact.kind for fact in declared_facts()}
