@@ -185,6 +185,16 @@ def test_a_pattern_that_names_no_kind_is_named():
             {"class": "tty", "above": {"attr": {"idVendor": "1a86", "idProduct": "7523"}}},
         ),
         ('SUBSYSTEM=="tty", ATTR{type}=="4"', {"class": "tty", "attr": {"type": "4"}}),
+        ('SUBSYSTEM=="usb", ATTR{idVendor}=="046d"', {"bus": "usb", "attr": {"idVendor": "046d"}}),
+        ('SUBSYSTEM=="usb", ATTRS{idVendor}=="046d"', {"bus": "usb", "attr": {"idVendor": "046d"}}),
+        ('SUBSYSTEM=="i2c", KERNEL=="i2c-[0-9]*"', {"bus": "i2c", "name": "i2c-{n}"}),
+        ('SUBSYSTEM=="hid"', {"bus": "hid"}),
+        ('SUBSYSTEM=="pci", ATTR{vendor}=="0x8086"', None),
+        ('SUBSYSTEM=="tty", ATTR{type}=="4*"', None),
+        ('SUBSYSTEM=="tty", ATTRS{idVendor}=="1a8[67]"', None),
+        ('SUBSYSTEM=="tty", ATTRS{idVendor}=="1a86|0403"', None),
+        ('SUBSYSTEM=="sound*"', None),
+        ('SUBSYSTEM=="tty", ATTRS{../idVendor}=="1a86"', None),
         ('SUBSYSTEM=="tty", ENV{ID_VENDOR}=="x"', None),
         ('SUBSYSTEM!="tty"', None),
         ('ATTR{type}=="4"', None),
@@ -234,3 +244,46 @@ def test_two_cameras_at_the_same_port_of_two_buses_are_two_devices(tmp_path):
     of_the_page = {"find": yaml.safe_load(shown[1]), "facts": yaml.safe_load(shown[2]), "group": "camera"}
     of_the_page["find"]["above"]["attr"].pop("idProduct")
     assert served(root, {"classes": {"define": {"camera": of_the_page}}}) == {"devherd.io/camera": ["video0", "video2"]}
+
+
+def test_what_cannot_be_a_class_is_left_out_with_a_note_and_the_rest_is_imported():
+    """Defect: one strange rule, or one number in quotes, failed the whole import."""
+    rules = akri('SUBSYSTEM=="tty", ATTRS{../idVendor}=="1a86"', 'SUBSYSTEM=="sound"')
+    smarter = imported(
+        [
+            {"devicematch": "^ttyUSB[0-9]*$", "nummaxdevices": "0"},
+            {"devicematch": "^snd$", "nummaxdevices": "0"},
+            {"devicematch": "^ttyACM[0-9]*$"},
+        ]
+    )
+    permitted = [
+        {"pciVendorSelector": "8086:4941", "resourceName": "nodomain"},
+        {"pciVendorSelector": "8086:4941", "resourceName": "intel.com/qat"},
+    ]
+    spec = {"configuration": {"permittedHostDevices": {"pciHostDevices": permitted}}}
+    kubevirt = imported({"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "x"}, "spec": spec})
+
+    for found, names, left in (
+        (rules, ["akri-udev"], ["ATTRS{../idVendor}"]),
+        (smarter, ["smarter-ttyacm"], ["`^ttyUSB[0-9]*$` is left out: plugin.shares: ", "`^snd$` is left out: "]),
+        (kubevirt, ["qat"], ["nodomain is left out: plugin.resource: "]),
+    ):
+        resolve(Config.model_validate(found.config))
+        assert [*found.config["classes"]["define"]] == names
+        assert "generic" not in found.config
+        assert all(any(words in note for note in found.notes) for words in left)
+        assert not found.serves_the_same
+
+
+def test_a_usb_device_by_its_id_is_served_and_its_interfaces_are_no_devices(tmp_path):
+    """The node is the one of usbfs."""
+    device = "pci0000:00/usb1/1-1"
+    tree = [
+        *entry(device, "bus/usb/devices", "189:1", "bus/usb/001/002", idVendor="046d"),
+        *entry(f"{device}/1-1:1.0", "bus/usb/devices"),
+    ]
+    root = written(tmp_path / "host", tree)
+
+    for key in ("ATTR", "ATTRS"):
+        config = akri(f'SUBSYSTEM=="usb", {key}{{idVendor}}=="046d"').config
+        assert served(root, config) == {"akri.sh/akri-udev": ["1-1"]}

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
+from devherd.config.checks import problems_of
+from devherd.config.device_class import ClassDefinition
+from devherd.config.errors import key_path
+from devherd.config.vendors import GenericDevice
 from devherd.errors import UsageError
 from devherd.importers.imported import Imported, listed
 from devherd.importers.manifest import content_of, section
@@ -32,12 +37,27 @@ _SUBSYSTEMS = {
     "sg": "scsi_generic",
 }
 """The directory of /sys/class by the beginning of a node's name."""
+_BUSES = frozenset({"hid", "i2c", "pci", "usb"})
+"""Subsystems that are no directory of /sys/class, but of /sys/bus."""
 _UDEV = re.compile(r'\s*(\w+)(?:\{([^}]*)\})?\s*(==|!=|=|\+=|:=)\s*"([^"]*)"\s*,?')
 _KERNEL = re.compile(r"([\w-]+?)(?:\[0-9\]\*?|\*)?")
 
 
-def _add(imported: Imported, wanted: str, definition: dict[str, Any]) -> None:
-    """Add a class, under a name that none has yet."""
+def _refusal(model: type[BaseModel], content: dict[str, Any]) -> str:
+    """Why the configuration could not have this; empty if it can."""
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        problem = next(problems_of(error, model))
+        return f"{key_path(problem.location)}: {problem.what}"
+    return ""
+
+
+def _add(imported: Imported, wanted: str, definition: dict[str, Any], what: str) -> None:
+    """Add a class, under a name that none has yet, if it can be one; `what` is where it is from, for people."""
+    if refusal := _refusal(ClassDefinition, definition):
+        imported.note_difference(f"{what} is left out: {refusal}")
+        return
     name = re.sub("[^a-z0-9]+", "-", wanted.lower()).strip("-")[:36] or "device"
     known = imported.config.setdefault("classes", {}).setdefault("define", {})
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(known) + 2))
@@ -66,7 +86,8 @@ def _permitted(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
                 "vendor": f"0x{ids[1].lower()}",
                 "device": f"0x{ids[2].lower()}",
             }
-            _add(imported, resource.rpartition("/")[2], {"find": find, "vm": True, "plugin": {"resource": resource}})
+            definition = {"find": find, "vm": True, "plugin": {"resource": resource}}
+            _add(imported, resource.rpartition("/")[2], definition, resource)
     for key, reason in (
         ("mediatedDevices", "no class serves mediated devices; `vendors.nvidia.passthrough` serves NVIDIA's vGPUs"),
         ("usb", "no class gives USB devices to virtual machines"),
@@ -106,11 +127,16 @@ def _smarter(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ign
         if numbered and numbered[1] in _SUBSYSTEMS:
             find = {"class": _SUBSYSTEMS[numbered[1]], "name": f"{numbered[1]}{{n}}"}
             plugin: dict[str, Any] = {"resource": "smarter-devices/{name}"} | ({"shares": count} if count != 1 else {})
-            _add(imported, f"smarter-{numbered[1]}", {"find": find, "permissions": "rwm", "plugin": plugin})
+            definition = {"find": find, "permissions": "rwm", "plugin": plugin}
+            _add(imported, f"smarter-{numbered[1]}", definition, f"`{pattern}`")
         elif whole and not numbered:
             name = whole[1].replace("\\", "")
             group = {"count": count, "paths": [{"path": f"/dev/{name}"}]}
-            imported.config.setdefault("generic", []).append({"name": f"smarter-devices/{name}", "groups": [group]})
+            device = {"name": f"smarter-devices/{name}", "groups": [group]}
+            if refusal := _refusal(GenericDevice, device):
+                imported.note_difference(f"`{pattern}` is left out: {refusal}")
+            else:
+                imported.config.setdefault("generic", []).append(device)
         else:
             imported.note_difference(
                 f"`{pattern}` is left out: which devices these are is not known; write a class: docs/classes.md"
@@ -142,7 +168,7 @@ def _akri(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignore
         definition: dict[str, Any] = {"find": found, "plugin": plugin}
         if details.get("groupRecursive") and "above" in found:
             definition |= {"facts": {"place": {"above": "dev"}}, "group": "place"}
-        _add(imported, name, definition)
+        _add(imported, name, definition, f"`{rule}`")
     if imported.config:
         imported.note_difference(
             f"all devices are {resource}, where Akri has a resource for each; no pods are started for them, and no"
@@ -163,16 +189,25 @@ def _found_by(rule: str) -> dict[str, Any] | str:
         rest, key, inner, value = rest[part.end() :], part[1], part[2], part[4]
         kernel = _KERNEL.fullmatch(value)
         if key == "SUBSYSTEM":
-            find["class"] = value
+            find["bus" if value in _BUSES else "class"] = value
         elif key == "KERNEL" and kernel:
             find["name"] = value if kernel[1] == value else f"{kernel[1]}{{n}}"
+        elif key in {"ATTR", "ATTRS"} and re.search(r"[*?\[|]", value):
+            return f"a class cannot say the glob `{value}`"
         elif key == "ATTR" and inner:
             find.setdefault("attr", {})[inner] = value
         elif key == "ATTRS" and inner:
             above[inner] = value
         else:
             return f"a class cannot say {key}"
-    if "class" not in find:
+    return _placed(find, above)
+
+
+def _placed(find: dict[str, Any], above: Mapping[str, str]) -> dict[str, Any] | str:
+    """`find` with its directory and what is `above`, or why there is no directory."""
+    if find.get("bus") == "usb":  # what has an id is the USB device itself; its interfaces are entries, too
+        return find | ({"attr": find.get("attr", {}) | above} if above else {})
+    if find.keys().isdisjoint({"bus", "class"}):
         name = re.sub(r"\{n\}$", "", str(find.get("name", "")))
         if name not in _SUBSYSTEMS:
             return "it names no SUBSYSTEM"
