@@ -81,10 +81,10 @@ def test_a_file_is_tried_before_it_is_served(tmp_path, host):
     left = {
         line.partition(": ")[0].removeprefix("  not "): line.partition(": ")[2] for line in lines if "  not " in line
     }
-    assert {*left} == {"/sys/devices/virtual/misc/kvm", "/sys/devices/virtual/misc/widget1"}
+    assert {*left} == {"/sys/devices/virtual/misc/kvm"}
     assert all(left.values())
     assert {one["path"]: one["why"] for one in told["not_taken"]} == left
-    assert [one["path"] for one in told["problems"]] == [broken]
+    assert [(one["path"], one["entry"]) for one in told["problems"]] == [(broken, broken.removesuffix("/model"))]
     [device] = told["devices"]
     assert (device["class"], device["resource"], len(device["ids"])) == ("widget", "acme.example/small", 5)
     assert device["facts"]["model"] == {
@@ -102,6 +102,71 @@ def test_a_class_that_finds_nothing_says_where_it_looked(tmp_path, host):
         0,
         "class standard-input: 0 devices\n  there is no entry in /sys/class/gadget\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("find", "where"),
+    [
+        ("{bus: pci, driver: vfio-pci}", "/sys/bus/pci/drivers/vfio-pci"),
+        ("{bus: pci, driver: [a, b]}", "/sys/bus/pci/drivers/a and /sys/bus/pci/drivers/b"),
+        ("{bus: usb, driver: a}", "/sys/bus/usb/devices"),
+    ],
+)
+def test_a_class_looks_where_its_driver_lists_its_functions(host, find, where):
+    """The directory that was looked at is named."""
+    outcome = devherd("classes", "check", "-", "--host-root", host, stdin=f"find: {find}\nnodes: [x]\n")
+
+    assert outcome.stdout.splitlines()[1:] == [f"  there is no entry in {where}"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("nodes: [kvm]", "/dev/kvm: left out of class `standard-input`: widget0 of class `standard-input` has the"),
+        ("plugin: {id: one}", "widget1: left out of class `standard-input`: widget0 of class `standard-input` has"),
+    ],
+)
+def test_a_device_that_is_left_out_beside_another_is_told(host, more, why):
+    """Two entries with one node, or one id: otherwise somebody would miss a device and find no reason."""
+    given = ("classes", "check", "-", "--host-root", host)
+    text = f'find: {{class: misc, name: "widget{{n}}"}}\n{more}\n'
+    outcome = devherd(*given, stdin=text)
+    told = json.loads(devherd(*given, "--output", "json", stdin=text).stdout)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    [line] = [line for line in outcome.stdout.splitlines() if line.startswith("notice: ")]
+    assert why in line
+    assert [f"notice: {one['path']}: {one['notice']}" for one in told["notices"]] == [line]
+    assert len(told["devices"]) == 1
+
+
+def test_a_device_that_another_vendor_has_is_told(tmp_path, host):
+    """As it will be when the class is served with this configuration; the other's own devices are not shown."""
+    (tmp_path / "config.yaml").write_text("generic: [{name: a.b/kvm, groups: [{paths: [{path: /dev/kvm}]}]}]\n")
+    given = ("--config", tmp_path / "config.yaml", "--host-root", host)
+    outcome = devherd("classes", "check", "-", *given, stdin="find: {class: misc, name: kvm}\n")
+
+    lines = [line for line in outcome.stdout.splitlines() if not line.startswith("  not ")]
+    assert lines[0] == "class standard-input: 0 devices"
+    assert [line.partition(": generic has it")[0] for line in lines[1:]] == [
+        "notice: /dev/kvm: left out of class `standard-input`"
+    ]
+
+
+def test_a_problem_of_a_file_elsewhere_names_its_entry_and_another_class_still_says_where_it_looked(host):
+    """Each failure is one line."""
+    text = (
+        'a: {find: {class: misc, name: "widget{n}"}, facts: {b: {read: "/sys/module/{name}/b"}},'
+        ' plugin: {id: "{b}"}}\nc: {find: {class: gadget}}\n'
+    )
+    lines = devherd("classes", "check", "-", "--host-root", host, stdin=text).stdout.splitlines()
+
+    assert "  there is no entry in /sys/class/gadget" in lines
+    failed = [line for line in lines if "widget" in line and "misc/kvm" not in line]
+    assert [line.partition(": ")[0] for line in failed] == ["problem", "problem"]
+    assert [line.rpartition(" (of ")[2] for line in failed] == [
+        f"/sys/devices/virtual/misc/widget{number})" for number in (0, 1)
+    ]
 
 
 def test_every_error_of_a_file_is_told_at_once(tmp_path):

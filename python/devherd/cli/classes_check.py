@@ -17,8 +17,8 @@ from devherd.errors import ExitCode
 from devherd.text import amount, first_lines
 
 if TYPE_CHECKING:
-    from devherd._native import Device, Edits
-    from devherd.config.device_class import ClassDefinition
+    from devherd._native import ClassEntry, Device, Edits, Problem
+    from devherd.config.device_class import Find
 
 _STDIN = "standard input"
 
@@ -51,15 +51,24 @@ def run(arguments: argparse.Namespace) -> int:
     natives = [one.native(name) for name, one in classes.items()]
     report = scan_classes(resolve(config), natives, with_entries=True)
     devices = [_shown(*found) for found in zip(report.devices, report.edits, strict=True)]
-    problems = [{"path": one.path, "device": one.device, "problem": one.error} for one in report.problems]
-    left = [{"class": one.class_name, "path": one.path, "why": one.why} for one in report.entries if not one.is_taken]
+    problems = [_problem(one, report.entries) for one in report.problems]
+    notices = [{"path": one.path, "device": one.device, "notice": one.error} for one in report.notices]
+    failing = {one["entry"] for one in problems}
+    left = [
+        {"class": one.class_name, "path": one.path, "why": one.why}
+        for one in report.entries
+        if not one.is_taken and one.path not in failing
+    ]
+    shown = {"classes": [*classes], "devices": devices, "problems": problems, "notices": notices, "not_taken": left}
     if arguments.output == "json":
-        shown = {"classes": [*classes], "devices": devices, "problems": problems, "not_taken": left}
         print(json.dumps(shown, indent=2))
     else:
         from devherd.cli.tables import plain
 
-        print("".join(f"{plain(line)}\n" for line in _lines(classes, devices, problems, left)), end="")
+        empty = {name: one.find for name, one in classes.items()}
+        for entry in report.entries:
+            empty.pop(entry.class_name, None)
+        print("".join(f"{plain(line)}\n" for line in _lines(shown, empty)), end="")
     return ExitCode.PROBLEM_FOUND if problems else ExitCode.DONE
 
 
@@ -83,26 +92,32 @@ _MOST_ENTRIES = 20
 """A host has thousands of entries in some directories."""
 
 
-def _lines(
-    classes: "dict[str, ClassDefinition]",
-    devices: list[dict[str, Any]],
-    problems: list[dict[str, Any]],
-    left: list[dict[str, Any]],
-) -> Iterator[str]:
-    for name, one in classes.items():
-        own = [device for device in devices if device["class"] == name]
+def _problem(problem: "Problem", entries: "list[ClassEntry]") -> dict[str, Any]:
+    """A problem, with the entry of which it makes no device."""
+    why = f"{problem.path}: {problem.error}"
+    entry = next((one.path for one in entries if not one.is_taken and one.why == why), None)
+    return {"path": problem.path, "device": problem.device, "problem": problem.error, "entry": entry}
+
+
+def _lines(shown: dict[str, Any], empty: "dict[str, Find]") -> Iterator[str]:
+    """What is shown, as text; `empty` has the classes in whose directories nothing is."""
+    for name in shown["classes"]:
+        own = [device for device in shown["devices"] if device["class"] == name]
         yield f"class {name}: {amount(len(own), 'device')}"
-        others = [entry for entry in left if entry["class"] == name]
-        if not own and not others and not problems:
-            where = f"/sys/class/{one.find.of_class}" if one.find.of_class else f"/sys/bus/{one.find.bus}/devices"
-            yield f"  there is no entry in {where}"
+        if name in empty:
+            yield f"  there is no entry in {' and '.join(empty[name].directories)}"
         for device in own:
             yield from _about(device)
+        others = [entry for entry in shown["not_taken"] if entry["class"] == name]
         yield from (f"  not {entry['path']}: {entry['why']}" for entry in others[:_MOST_ENTRIES])
         if len(others) > _MOST_ENTRIES:
             yield f"  and {len(others) - _MOST_ENTRIES} more entries: see `--output json`"
-    for problem in problems:
-        yield f"problem: {problem['path']}: {problem['problem']}"
+    for notice in shown["notices"]:
+        yield f"notice: {notice['path']}: {notice['notice']}"
+    for problem in shown["problems"]:
+        entry = problem["entry"]
+        of_entry = f" (of {entry})" if entry and not Path(problem["path"]).is_relative_to(entry) else ""
+        yield f"problem: {problem['path']}: {problem['problem']}{of_entry}"
 
 
 def _about(device: dict[str, Any]) -> Iterator[str]:

@@ -222,6 +222,14 @@ class Find(ClassPart):
         """The parts of `above.name`."""
         return places_in(self.above.name or "") if self.above else []
 
+    @property
+    def directories(self) -> list[str]:
+        """Where the entries are; a PCI driver has a directory of its own functions."""
+        if self.of_class is not None:
+            return [f"/sys/class/{self.of_class}"]
+        drivers = self.driver if self.bus == "pci" else []
+        return [f"/sys/bus/pci/drivers/{driver}" for driver in drivers] or [f"/sys/bus/{self.bus}/devices"]
+
     def native(self) -> dict[str, Any]:
         """For the scan core."""
         return {

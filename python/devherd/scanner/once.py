@@ -36,6 +36,8 @@ class ClassReport:
     edits: list[Edits]
     """What a container gets for each of them."""
     problems: list[Problem]
+    notices: list[Problem]
+    """Devices that are left out because another has their node or id, and entries that several classes fit."""
     entries: list[ClassEntry]
     """What became of each entry that the classes looked at, if that was asked."""
 
@@ -43,9 +45,12 @@ class ClassReport:
 def scan_classes(
     config: ResolvedConfig, classes: Sequence[Mapping[str, Any]], *, with_entries: bool = False
 ) -> ClassReport:
-    """Scan the host once for these classes alone, in the form of `DeviceClass.native`; changes nothing."""
+    """Scan the host once for these classes, in the form of `DeviceClass.native`; changes nothing.
+
+    `with_entries` is for people who write a class: they also learn which devices another vendor has.
+    """
     settings = json.loads(config.native)
-    for section, options in settings["vendors"].items():
+    for section, options in settings["vendors"].items() if not with_entries else ():
         if isinstance(options, dict):
             options["enabled"] = False
         else:
@@ -54,10 +59,12 @@ def scan_classes(
     native = native_scanner(replace(config, native=json.dumps(settings)))
     scan = native.scan()
     platform = scan.platforms.get(CLASSES)
-    found = [(one, native.edits(one, platform, "device-plugin", one.resource_name or "")) for one in scan.devices]
+    devices = [one for one in scan.devices if one.vendor == CLASSES]
+    found = [(one, native.edits(one, platform, "device-plugin", one.resource_name or "")) for one in devices]
     given = [(one, edits) for one, edits in found if edits is not None]
     entries = native.class_entries() if with_entries else []
-    return ClassReport([one for one, _ in given], [edits for _, edits in given], scan.problems, entries)
+    problems, notices = ([one for one in some if one.vendor == CLASSES] for some in (scan.problems, scan.not_offered))
+    return ClassReport([one for one, _ in given], [edits for _, edits in given], problems, notices, entries)
 
 
 @dataclass(frozen=True, slots=True)
