@@ -12,7 +12,9 @@ from devherd.config.errors import ConfigError
 from devherd.config.toml_file import parsed
 
 ONE = '[find]\nclass = "widget"\n'
+WIDGET = "find: {class: widget}"
 SAME = [
+    ("define.yaml", f"define: {{widget: {{{WIDGET}}}}}\n"),
     ("widget.toml", ONE),
     ("widget.yaml", "find: {class: widget}\n"),
     ("x.toml", f"[widget.find]\n{ONE.partition(chr(10))[2]}"),
@@ -27,7 +29,7 @@ SAME = [
 def test_a_class_is_the_same_in_each_form_of_a_file(source, text):
     """As a shipped file, as a mapping by names, and as it stands in the configuration; in TOML and in YAML."""
     assert {name: one.native(name) for name, one in classes_in(source, text).items()} == {
-        "widget": classes_in(*SAME[0])["widget"].native("widget")
+        "widget": classes_in("widget.toml", ONE)["widget"].native("widget")
     }
 
 
@@ -67,6 +69,17 @@ def test_a_class_is_the_same_in_each_form_of_a_file(source, text):
         ("a.yaml", "classes: {define: {W: {find: {class: x}}}}", "a.yaml:1:23 — classes.define.W: `W` is not the name"),
         ("a.yaml", "", "a.yaml:1:1 — there is no class — write it like `find: {class: accel}`"),
         ("a.yaml", "classes: {enable: all}", "a.yaml:1:10 — classes.define: there is no class"),
+        (
+            "a.yaml",
+            f"resource: a.b/c\n{WIDGET}",
+            "a.yaml:1:1 — resource: unknown key — did you mean `plugin.resource`?",
+        ),
+        ("a.yaml", f"defin: {{w: {{{WIDGET}}}}}", "a.yaml:1:1 — defin: unknown key — did you mean `define`?"),
+        (
+            "a.yaml",
+            f"classes: {{defin: {{w: {{{WIDGET}}}}}}}",
+            "a.yaml:1:11 — classes.defin: unknown key — did you mean `define`?",
+        ),
         ("a.yaml", "title: x\n", "a.yaml:1:1 — `find` is missing — add `find`"),
     ],
 )

@@ -27,20 +27,39 @@ def classes_in(source: str, text: str) -> dict[str, ClassDefinition]:
     content, positions = _content(source, text)
     above: Location = ()
     if isinstance(content.get("classes"), Mapping):
-        above, content = ("classes", "define"), content["classes"].get("define") or {}
-    elif "find" in content or not all(isinstance(one, Mapping) for one in content.values()):
-        return {_named(source): _one(source, content, positions)}
-    if not content:
-        problem = Problem(above, "there is no class", f"write it like `{_EXAMPLE}`")
-        raise config_error(source, [problem], positions, subject=SUBJECT)
+        above, content = ("classes",), content["classes"]
+    elif not any(_has_classes(one) for one in content.values()):
+        if "find" in content or not all(isinstance(one, Mapping) for one in content.values()):
+            return {_named(source): _one(source, content, positions)}
+        above, content = _BY_NAME, {"define": content}
     try:
-        return Classes.model_validate({"define": content}).define
+        defined = Classes.model_validate(content).define
     except ValidationError as error:
         problems = [
-            Problem((*above, *one.location[1:]), one.what, one.cure, at_key=one.at_key)
+            Problem(_in_file(above, one.location), one.what, one.cure, at_key=one.at_key)
             for one in problems_of(error, Classes)
         ]
         raise config_error(source, problems, positions, subject=SUBJECT) from None
+    if not defined:
+        problem = Problem(_in_file(above, ("define",)), "there is no class", f"write it like `{_EXAMPLE}`")
+        raise config_error(source, [problem], positions, subject=SUBJECT)
+    return defined
+
+
+_BY_NAME: Location = ("define",)
+"""What a file with classes by name leaves out."""
+
+
+def _in_file(above: Location, location: Location) -> Location:
+    """Where a key of `classes` is in the file."""
+    return location[1:] if above == _BY_NAME else (*above, *location)
+
+
+def _has_classes(content: Any) -> bool:
+    """Whether this is what `define` has: classes by name."""
+    if not isinstance(content, Mapping) or "find" in content or not content:
+        return False
+    return all(isinstance(one, Mapping) and "find" in one for one in content.values())
 
 
 def _named(source: str) -> str:

@@ -87,13 +87,15 @@ def _read(text: str) -> str:
     """A path below an entry, or an absolute one where a class may read."""
     if ".." in _template(text).split("/"):
         raise WrongValueError(f"{echo(text)} contains `..`", "`above` reads a file of an ancestor")
-    if text.startswith("/") and not text.startswith(_READABLE):
+    if not text.startswith("/"):
+        return _below(text)
+    if not text.startswith(_READABLE):
         cure = f"a class reads below {' and '.join(place.rstrip('/') for place in _READABLE)} alone"
         raise WrongValueError(f"{echo(text)} is elsewhere", cure)
-    if text.startswith("/") and _has_odd_parts(text.removeprefix("/")):
+    if _has_odd_parts(text.removeprefix("/")):
         cure = "write it like `/sys/module/acme/version`, without `.` and empty parts"
         raise WrongValueError(f"{echo(text)} is not the path of a file", cure)
-    return text if text.startswith("/") else _below(text)
+    return text
 
 
 def _node(text: str) -> str:
@@ -300,9 +302,8 @@ class Fact(ClassPart):
         form, name = _FITS.get(self.type, ("(?s:.*)", ""))
         for place, text in texts:
             if text is not None and not re.fullmatch(form, text):
-                yield WrongValueError(
-                    f"{echo(text)} is not {name}", f"its `type` is `{self.type}`: change one", at=place
-                )
+                cure = f"its `type` is `{self.type}`: change one"
+                yield WrongValueError(f"{echo(text)} is not {name}", cure, at=place)
 
     @property
     def ways(self) -> list[str]:
@@ -375,9 +376,8 @@ class ClassHealth(ClassPart):
     def _one_condition(self) -> "ClassHealth":
         given = [self.equals is not None, self.absent, self.beyond is not None].count(True)
         if given != 1:
-            cure = "add one of" if not given else "keep one of"
-            what = "when it is bad is not said" if not given else "it has several conditions"
-            raise WrongValueError(what, f"{cure} `equals`, `absent`, `beyond`")
+            what, verb = ("it has several conditions", "keep") if given else ("when it is bad is not said", "add")
+            raise WrongValueError(what, f"{verb} one of `equals`, `absent`, `beyond`")
         return self
 
     def native(self) -> dict[str, Any]:
@@ -404,15 +404,21 @@ class ClassPlugin(ClassPart):
     """Environment variables of the container; those of several devices are joined by commas."""
 
 
-_NO_DRA: Mapping[str, tuple[str, str]] = {
-    "dra": ("classes are not served by DRA yet", "remove it: `plugin` is for the device plugin")
+_ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "dra": ("classes are not served by DRA yet", "remove it: `plugin` is for the device plugin"),
+    **{
+        key: ("unknown key", f"did you mean `{section}.{key}`?")
+        for section, model in (("find", Find), ("plugin", ClassPlugin))
+        for key in (field.alias or name for name, field in model.model_fields.items())
+    },
 }
+"""Keys that a class has not, or has in a section."""
 
 
 class ClassDefinition(ClassPart):
     """A kind of device: how it is found, what is known of it, what a container gets."""
 
-    not_served: ClassVar[Mapping[str, tuple[str, str]]] = _NO_DRA
+    not_served: ClassVar[Mapping[str, tuple[str, str]]] = _ELSEWHERE
 
     title: str = ""
     """What it is, for people."""
@@ -461,11 +467,8 @@ class ClassDefinition(ClassPart):
         if self.vm:
             yield from self._useless_beside_vm()
         elif self.find.bus == "pci" and self.nodes is None:
-            yield WrongValueError(
-                "a PCI function has no node of its own",
-                "add `nodes`, or `vm: true` for a virtual machine",
-                at=("find",),
-            )
+            cure = "add `nodes`, or `vm: true` for a virtual machine"
+            yield WrongValueError("a PCI function has no node of its own", cure, at=("find",))
 
     def _useless_beside_vm(self) -> Iterator[WrongValueError]:
         """A virtual machine has a function for itself, and all of it."""
