@@ -65,7 +65,7 @@ chart: ## package the Helm chart into dist/, with files in place of its links
 
 proto: $(INSTALLED) ## generate the protobuf modules and types from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/dra_*.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
 	@mkdir -p target
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=proto --descriptor_set_out=target/messages.pb proto/devices.proto proto/spool.proto proto/deviceplugin_v1beta1.proto
 	@cargo run --quiet --locked --manifest-path rust/generate/Cargo.toml --target-dir target -- rust/src/spool/messages < target/messages.pb

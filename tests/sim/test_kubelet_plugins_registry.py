@@ -61,6 +61,7 @@ async def test_a_plugin_is_found_told_and_let_go_with_its_socket(kubelet_dir):
     """Also in a directory below; Register is not called, the restarted kubelet finds it again by itself."""
     async with running(kubelet_dir) as kubelet, waiting(kubelet, "sub/p.sock") as (plugin, _):
         await kubelet.until_allocatable(RESOURCE, 2)
+        await kubelet.events.until(lambda: plugin.told)  # it is told when it is listed, not before
         assert (plugin.told, kubelet.registrations(RESOURCE)) == ([(True, "")], 0)
         await kubelet.restart()
         await kubelet.until_allocatable(RESOURCE, 2)
@@ -84,6 +85,7 @@ async def test_the_end_of_a_stream_is_not_made_good(kubelet_dir):
     """A plugin that crashes and leaves its file stays away until the file is made again."""
     async with running(kubelet_dir) as kubelet, waiting(kubelet) as (plugin, service):
         await kubelet.until_allocatable(RESOURCE, 2)
+        await kubelet.events.until(lambda: plugin.told)
         service.end_stream()
         await kubelet.events.wait("disconnected", RESOURCE)
         await asyncio.sleep(0.3)

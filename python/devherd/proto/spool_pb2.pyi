@@ -1088,6 +1088,176 @@ class ResourceState(_message.Message):
 Global___ResourceState: _TypeAlias = ResourceState  # noqa: Y015
 
 @_typing.final
+class DraState(_message.Message):
+    """<run-dir>/dra/<a|b>/current.pb: the registrations of one of the two processes that serve the DRA drivers, written by it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVERS_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def drivers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraDriver]:
+        """sorted by name"""
+
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Series]: ...
+    def __init__(
+        self,
+        *,
+        drivers: _abc.Iterable[Global___DraDriver] | None = ...,
+        counters: _abc.Iterable[Global___Series] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "drivers", b"drivers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraState: _TypeAlias = DraState  # noqa: Y015
+
+@_typing.final
+class DraDriver(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REGISTERED_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    REGISTERED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """gpu.nvidia.com"""
+    registered: _builtins.bool
+    """the kubelet has reported success for the socket that is there now"""
+    detail: _builtins.str
+    """why it is not registered, for people; empty if it is"""
+    registered_timestamp_seconds: _builtins.float
+    """wall clock of the last success; 0: none yet"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        registered: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+        registered_timestamp_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "name", b"name", "registered", b"registered", "registered_timestamp_seconds", b"registered_timestamp_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraDriver: _TypeAlias = DraDriver  # noqa: Y015
+
+@_typing.final
+class PreparedClaims(_message.Message):
+    """dra/claims.pb in the state directory, else in the run directory: the claims that are prepared on this node. Written by whichever
+    of the two processes prepares or unprepares, which holds the lock of the file beside it meanwhile.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreparedClaim]:
+        """sorted by driver and uid"""
+
+    def __init__(
+        self,
+        *,
+        claims: _abc.Iterable[Global___PreparedClaim] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreparedClaims: _TypeAlias = PreparedClaims  # noqa: Y015
+
+@_typing.final
+class PreparedClaim(_message.Message):
+    """What one driver has prepared for a claim."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    PREPARED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    uid: _builtins.str
+    namespace: _builtins.str
+    name: _builtins.str
+    prepared_timestamp_seconds: _builtins.float
+    """wall clock"""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreparedDevice]:
+        """in the order of the allocation"""
+
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        devices: _abc.Iterable[Global___PreparedDevice] | None = ...,
+        prepared_timestamp_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "driver", b"driver", "name", b"name", "namespace", b"namespace", "prepared_timestamp_seconds", b"prepared_timestamp_seconds", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreparedClaim: _TypeAlias = PreparedClaim  # noqa: Y015
+
+@_typing.final
+class PreparedDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    SHARE_ID_FIELD_NUMBER: _builtins.int
+    ADMIN_ACCESS_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    CDI_DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    CLAIM_EDITS_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    device: _builtins.str
+    """its name in the pool"""
+    share_id: _builtins.str
+    """empty unless several claims may have the device"""
+    admin_access: _builtins.bool
+    claim_edits: _builtins.str
+    """the text of the claim's CDI spec, in the first of its devices; empty without one"""
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cdi_device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as the kubelet got them"""
+
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str = ...,
+        device: _builtins.str = ...,
+        share_id: _builtins.str = ...,
+        admin_access: _builtins.bool = ...,
+        requests: _abc.Iterable[_builtins.str] | None = ...,
+        cdi_device_ids: _abc.Iterable[_builtins.str] | None = ...,
+        claim_edits: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admin_access", b"admin_access", "cdi_device_ids", b"cdi_device_ids", "claim_edits", b"claim_edits", "device", b"device", "pool", b"pool", "requests", b"requests", "share_id", b"share_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreparedDevice: _TypeAlias = PreparedDevice  # noqa: Y015
+
+@_typing.final
 class Holders(_message.Message):
     """<run-dir>/holders/current.pb: the devices that pods hold, written by process holders while a device is gone."""
 

@@ -318,6 +318,61 @@ pub struct ResourceState {
     pub counters: ::prost::alloc::vec::Vec<Series>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DraState {
+    #[prost(message, repeated, tag = "1")]
+    pub drivers: ::prost::alloc::vec::Vec<DraDriver>,
+    #[prost(message, repeated, tag = "15")]
+    pub counters: ::prost::alloc::vec::Vec<Series>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DraDriver {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub registered: bool,
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
+    #[prost(double, tag = "4")]
+    pub registered_timestamp_seconds: f64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreparedClaims {
+    #[prost(message, repeated, tag = "1")]
+    pub claims: ::prost::alloc::vec::Vec<PreparedClaim>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PreparedClaim {
+    #[prost(string, tag = "1")]
+    pub driver: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "5")]
+    pub devices: ::prost::alloc::vec::Vec<PreparedDevice>,
+    #[prost(double, tag = "6")]
+    pub prepared_timestamp_seconds: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PreparedDevice {
+    #[prost(string, tag = "1")]
+    pub pool: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub device: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub share_id: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub admin_access: bool,
+    #[prost(string, repeated, tag = "5")]
+    pub requests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "6")]
+    pub cdi_device_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "7")]
+    pub claim_edits: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Holders {
     #[prost(message, repeated, tag = "1")]
     pub devices: ::prost::alloc::vec::Vec<HeldDevice>,
