@@ -465,6 +465,10 @@ class NotExamined:
     @property
     def vendor(self) -> str: ...
     @property
+    def class_name(self) -> str | None:
+        """The device class whose devices alone it is about; None for those of all, and for other vendors."""
+
+    @property
     def card(self) -> str | None: ...
     @property
     def finding(self) -> Finding | None:

@@ -372,10 +372,26 @@ impl Problem {
 pub struct NotExamined {
     /// The vendor.
     pub vendor: &'static str,
+    /// The class whose devices alone it is about; `None` for those of all classes, and for other vendors.
+    pub class: Option<String>,
     /// The card, or a device id if the card is unknown; `None` for all devices of the vendor.
     pub card: Option<String>,
     /// The finding for its devices in the meantime; `None` if nothing is known about them.
     pub finding: Option<Finding>,
+}
+
+impl NotExamined {
+    /// A part of the host of which nothing is known: a card or device, or everything of the vendor.
+    #[must_use]
+    pub fn new(vendor: &'static str, card: Option<String>) -> Self {
+        Self { vendor, class: None, card, finding: None }
+    }
+
+    /// The same of one class.
+    #[must_use]
+    pub fn of_class(self, class: String) -> Self {
+        Self { class: Some(class), ..self }
+    }
 }
 
 /// What one vendor's scan returns.

@@ -28,7 +28,8 @@ def up(path: str, to: str) -> str:
 def function(place: str, vendor: str, device: str, driver: str, numa: int = 0, **files: str) -> Iterator[str]:
     """A PCI function under a driver, with its links on the bus."""
     address, at = address_of(place), f"sys/devices/{place}"
-    known = {"vendor": vendor, "device": device, "class": "0x088000", "numa_node": str(numa)} | files
+    near = {"numa_node": str(numa), "local_cpulist": "0-3"}
+    known = {"vendor": vendor, "device": device, "class": "0x088000", **near, **files}
     yield from (f"{at}/{name.replace('__', '/')} = {text}" for name, text in known.items())
     yield f"{at}/uevent ="
     yield from (f"    DRIVER={driver}", f"    PCI_SLOT_NAME={address}")
@@ -121,7 +122,8 @@ def crypto(services: str = "sym;asym") -> Iterator[str]:
         yield f"sys/devices/{place}/iommu_group -> ../../../kernel/iommu_groups/{201 + number}"
         yield f"sys/kernel/iommu_groups/{201 + number}/devices/{address_of(place)} -> ../../../../devices/{place}"
         yield f"sys/devices/{QAT}/virtfn{number} -> ../{address_of(place)}"
-    yield from ("dev/vfio/201 char 242:0", "dev/vfio/vfio char 10:196")
+        yield from entry(f"virtual/vfio/{201 + number}", "class/vfio", f"242:{number}", f"vfio/{201 + number}")
+    yield from entry("virtual/misc/vfio", "class/misc", "10:196", "vfio/vfio")
 
 
 def cards() -> Iterator[str]:

@@ -1,11 +1,17 @@
 """What each shipped class advertises on a tree as the kernel makes it: that of the device plugin that it stands in for.
 
-Intel's plugins: intel-device-plugins-for-kubernetes 94a91bc94134b80448b8f1370ee5f240a6e69c0b (0.36): cmd/npu_plugin,
-pkg/idxd, cmd/dlb_plugin, cmd/sgx_plugin, cmd/qat_plugin/dpdkdrv. KubeVirt: pkg/virt-handler/device-manager.
+Intel's plugins: https://github.com/intel/intel-device-plugins-for-kubernetes, v0.36.0
+(76f8fcf655957d0121e333c91b5125abe4d7bc52): their answers on such trees, mounted as /sys and /dev.
+KubeVirt: pkg/virt-handler/device-manager.
 """
 
 import pytest
 from class_trees import (
+    DLB,
+    NPU,
+    QAT,
+    QAT_OTHER,
+    QAT_VF,
     accelerators,
     cards,
     crypto,
@@ -131,11 +137,80 @@ def test_all_classes_stand_side_by_side(tmp_path):
         ("sym", "sym"),
         ("asym;dc", "asym-dc"),
         ("dc;asym", "dc-asym"),
+        ("asym;sym;dc", "asym-sym-dc"),
+        ("sym;dc;decomp", "sym-dc-decomp"),
     ],
 )
 def test_the_services_of_a_qat_are_its_resource_in_whichever_order_they_were_set(tmp_path, services, resource):
-    """As trimServiceName and getDeviceCapabilities of the plugin."""
+    """As trimServiceName and getDeviceCapabilities of the plugin; up to three since Linux 6.16.
+
+    Documentation/ABI/testing/sysfs-driver-qat of Linux 1029436218e50168812dbc44b16bca6d35721b0b.
+    """
     assert [*advertised(report_of(written(tmp_path, crypto(services)), "intel-qat"))] == [f"qat.intel.com/{resource}"]
+
+
+def unlinked(path):
+    """A change of a host: without this entry."""
+    return lambda root: (root / path).unlink()
+
+
+def written_into(path, text):
+    """A change of a host: this file says something else."""
+    return lambda root: (root / path).write_text(text)
+
+
+def linked(*links):
+    """A change of a host: links that lead elsewhere."""
+
+    def change(root):
+        for path, to in links:
+            (root / path).unlink(missing_ok=True)
+            (root / path).symlink_to(to)
+
+    return change
+
+
+OTHER_FUNCTION = f"sys/devices/{QAT_OTHER}"
+
+
+@pytest.mark.parametrize(
+    ("names", "change", "expected"),
+    [
+        # The plugin: none, its ids are seven.
+        (["intel-npu"], written_into(f"sys/devices/{NPU}/device", "0x1234\n"), {"npu.intel.com/accel": ["accel0-0"]}),
+        # The plugin: /dev/dlb0 is one of `vf`.
+        (
+            ["intel-dlb", "intel-dlb-vf"],
+            unlinked(f"sys/devices/{DLB}/sriov_numvfs"),
+            {"dlb.intel.com/vf": ["/dev/dlb2"]},
+        ),
+        # The plugin: `enclave` is not served either.
+        (["intel-sgx-provision"], unlinked("sys/class/misc/sgx_provision"), {}),
+        # The plugin: 0000:70:00.1 is one of `generic`, as in the next two.
+        (["intel-qat"], unlinked(f"sys/devices/{QAT_VF}/physfn"), {}),
+        (["intel-qat"], unlinked(f"sys/devices/{QAT}/qat/state"), {}),
+        (["intel-qat"], written_into(f"sys/devices/{QAT}/qat/state", "down\n"), {}),
+        # The plugin: 0000:70:00.2 as well, with the same node.
+        (
+            ["intel-qat"],
+            linked(
+                (f"{OTHER_FUNCTION}/driver", "../../../bus/pci/drivers/vfio-pci"),
+                ("sys/bus/pci/drivers/vfio-pci/0000:70:00.2", f"../../../../devices/{QAT_OTHER}"),
+                (f"{OTHER_FUNCTION}/iommu_group", "../../../kernel/iommu_groups/201"),
+            ),
+            {"qat.intel.com/cy": ["0000:70:00.1"]},
+        ),
+    ],
+)
+def test_what_a_plugin_answers_and_a_class_does_not(tmp_path, names, change, expected):
+    """As the comments of the shipped files say: no file can."""
+    root = everything(tmp_path)
+    change(root)
+
+    report = report_of(root, *names)
+
+    assert {resource: [*devices] for resource, devices in advertised(report).items()} == expected
+    assert report.problems == []
 
 
 def test_a_qat_with_services_that_nobody_knows_is_a_problem_and_no_guess(tmp_path):

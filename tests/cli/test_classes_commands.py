@@ -94,6 +94,41 @@ def test_a_file_is_tried_before_it_is_served(tmp_path, host):
     }
 
 
+def test_a_shipped_class_is_checked_by_its_name_unless_a_file_is_called_so(tmp_path, host, monkeypatch):
+    """As the notes on hardware that nobody serves tell people to do."""
+    monkeypatch.chdir(tmp_path)
+    assert devherd("classes", "check", "intel-npu", "--host-root", host).stdout.startswith(
+        "class intel-npu: 1 device\n  npu.intel.com/accel: accel0-0\n"
+    )
+    (tmp_path / "intel-npu").write_text("find: {class: gadget}\n")
+    assert devherd("classes", "check", "intel-npu", "--host-root", host).stdout.startswith(
+        "class intel-npu: 0 devices\n  there is no entry in /sys/class/gadget\n"
+    )
+
+
+def test_what_the_health_of_a_class_sees_now_is_shown_and_what_it_cannot_tell(host):
+    """Defect: a limit on a file without a number was silent, and never seen to work before it was served."""
+    state = host / "sys/devices/virtual/misc/widget0/model"
+    text = (
+        "find: {class: misc, name: widget0}\n"
+        "health: [{read: model, equals: broken, reason: widget-broken}, {read: model, beyond: 3, reason: widget-hot}]\n"
+    )
+    told = {}
+    for shown in ("2", "4", "broken"):
+        state.write_text(f"{shown}\n")
+        lines = devherd("classes", "check", "-", "--host-root", host, stdin=text).stdout.splitlines()
+        told[shown] = [line.strip() for line in lines if "widget-" in line or "health" in line]
+    file = "/sys/devices/virtual/misc/widget0/model"
+    assert told == {
+        "2": [],
+        "4": [f"widget-hot: {file} 4"],
+        "broken": [
+            f"widget-broken: {file} broken",
+            'health by class is not known: model is "broken", which is no number',
+        ],
+    }
+
+
 def test_a_class_that_finds_nothing_says_where_it_looked(tmp_path, host):
     """From standard input, in YAML."""
     outcome = devherd("classes", "check", "-", "--host-root", host, stdin="find: {class: gadget}\n")

@@ -2,7 +2,10 @@
 
 import pytest
 from publishing import devices_of, published
+from pydantic import ValidationError
 
+from devherd.config.device_class import ClassDefinition
+from devherd.dra.own import OF_EVERY_CLASS
 from devherd_sim.node.tree import write_tree
 
 WIDGET = {
@@ -49,6 +52,13 @@ def test_a_device_of_a_class_has_the_facts_of_the_class_with_their_kinds_and_the
     }
     assert (capacities, notices) == ({}, [])
     assert [each.extended_resource_name for each in classes] == ["devherd.io/widget"]
+
+
+def test_no_fact_of_a_class_has_a_name_that_dra_gives_to_something_else():
+    """Defect: a fact called `type` had no attribute, without a word."""
+    for name in OF_EVERY_CLASS:
+        with pytest.raises(ValidationError, match="rename it"):
+            ClassDefinition.model_validate({"find": {"class": "x"}, "facts": {name: {"read": "x"}}})
 
 
 @pytest.mark.parametrize("is_first", [True, False])

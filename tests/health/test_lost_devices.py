@@ -18,8 +18,9 @@ GPU = {"pci_address": "0000:83:00.0", "pci_driver": "nvidia", "slot": "7", "seri
 PART = GPU | {"uuid": "MIG-1", "gpu_instance": "3", "compute_instance": "0"}
 
 
-def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, found_since=0.0, **facts):
-    """A device as it is known."""
+def device(name, /, vendor="nvidia", card="0000:83:00.0", gone_since=None, found_since=0.0, *, files=None, **facts):
+    """A device as it is known; `files`: where facts are from."""
+    files = files or {}
     made = Device(
         vendor=vendor,
         card=card,
@@ -30,10 +31,19 @@ def device(name, vendor="nvidia", card="0000:83:00.0", gone_since=None, found_si
         numa_nodes=[],
         numa_source="",
         paths=[],
-        facts={key: Fact("text", value, "") for key, value in facts.items()},
+        facts={key: Fact("text", value, files.get(key, "")) for key, value in facts.items()},
         distances={},
     )
     return Entry(made, "a.b/c", gone_since=gone_since, found_since=found_since)
+
+
+def of_class(path, listed="class/widget", kind="widget", card="", **facts):
+    """A device of a class: the directory below /sys/devices, and below /sys the one that lists it."""
+    name = facts.pop("name", path.rpartition("/")[2])
+    files = {"class": f"/sys/{listed}", "name": f"/sys/devices/{path}"}
+    times = {key: facts.pop(key) for key in ("gone_since", "found_since") if key in facts}
+    address = facts.get("pci_address", "")
+    return device(name, "classes", card or address or name, files=files, **times, name=name, **{"class": kind}, **facts)
 
 
 @dataclass
@@ -118,7 +128,9 @@ def test_a_device_is_back_at_another_place_too(back, text):
 
 CARD = {"pci_address": "0000:01:00.0", "pci_driver": "i915"}
 STICK = {"path": "/dev/bus/usb/001/002", "usb_id": "1a6e:089a", "usb_port": "1-1"}
-PORT = {"path": "/dev/ttyUSB0", "usb_port": "1-2", "usb_interface": "1-2:1.0"}
+OF_USB = {"usb_port": "1-2", "usb_interface": "1-2:1.0"}
+SECOND = {"usb_interface": "1-2:1.2"}
+PORT = {"path": "/dev/ttyUSB0"} | OF_USB
 RENAMED = {
     "an Intel GPU that is bound again": (
         device("card0-0", "intel-gpu", "0000:01:00.0", gone_since=1.0, **CARD),
@@ -150,6 +162,31 @@ RENAMED = {
         device("two", "generic", "a.b/c group 0", found_since=1.0, **PORT | {"path": "/dev/ttyUSB1"}),
         "was at USB interface 1-2:1.0",
     ),
+    "a serial adapter of a class": (
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0", gone_since=1.0, **OF_USB),
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/ttyUSB1/tty/ttyUSB1", found_since=1.0, **OF_USB),
+        "was at USB interface 1-2:1.0",
+    ),
+    "a camera of a class, with all its nodes": (
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/v/video0", name="video0,video1", gone_since=1.0, **OF_USB),
+        of_class("pci0000:00/usb1/1-2/1-2:1.2/v/video2", name="video2,video3", found_since=1.0, **OF_USB | SECOND),
+        "was at USB port 1-2",
+    ),
+    "an accelerator of a class that is bound again": (
+        of_class("pci0000:00/0000:01:00.0/accel/accel0", gone_since=1.0, **CARD),
+        of_class("pci0000:00/0000:01:00.0/accel/accel3", found_since=1.0, **CARD),
+        "was at 0000:01:00.0",
+    ),
+    "an accelerator of a class that is no PCI function": (
+        of_class("platform/fdab0000.npu/accel/accel0", gone_since=1.0),
+        of_class("platform/fdab0000.npu/accel/accel1", found_since=1.0),
+        "was at /sys/devices/platform/fdab0000.npu/accel",
+    ),
+    "a part of a card of a class, by the way to it": (
+        of_class("pci0000:00/0000:01:00.0/nvme/nvme0/generic/ng0n1", gone_since=1.0, **CARD),
+        of_class("pci0000:00/0000:01:00.0/nvme/nvme0/generic/ng0n7", found_since=1.0, **CARD),
+        "was at 0000:01:00.0",
+    ),
     "an accelerator whose node is given by its path": (
         device("one", "generic", "a.b/c group 0", gone_since=1.0, pci_function="0000:05:00.0"),
         device("two", "generic", "a.b/c group 0", found_since=1.0, pci_function="0000:05:00.0"),
@@ -162,7 +199,7 @@ RENAMED = {
 def test_what_has_another_name_at_its_place_is_not_lost(case):
     """Defect: it was missed until somebody ran `devherd forget`, once for each time that it was plugged in."""
     gone, there, _ = RENAMED[case]
-    node = Node(vendors=("intel-gpu", "rdma", "generic"))
+    node = Node(vendors=("intel-gpu", "rdma", "generic", "classes", "classes/widget"))
     node.scan(gone, there)
     assert node.names == []
     assert list(renamed([gone, there])) == [gone.key]
@@ -172,10 +209,10 @@ def test_what_has_another_name_at_its_place_is_not_lost(case):
 def test_what_was_lost_is_back_under_another_name(case):
     """Later, also after a boot, when nothing is known of it but what the state directory has."""
     gone, there, where = RENAMED[case]
-    node = Node(vendors=("intel-gpu", "rdma", "generic"))
+    node = Node(vendors=("intel-gpu", "rdma", "generic", "classes", "classes/widget"))
     node.scan(gone)
     assert node.scan() == [(gone.device.id, f"is missing: {where}", False)]
-    node = Node(LostDevices(node.lost.message()), vendors=("intel-gpu", "rdma", "generic"))
+    node = Node(LostDevices(node.lost.message()), vendors=("intel-gpu", "rdma", "generic", "classes", "classes/widget"))
     [(_, text, is_over)] = node.scan(there)
     assert (text.startswith("is back after 15 min as "), is_over, node.names) == (True, True, [])
 
@@ -213,6 +250,22 @@ NOT_RENAMED = {
         device("one", "generic", "a.b/c group 0", gone_since=1.0, **STICK),
         device("two", "generic", "d.e/f group 0", found_since=1.0, **STICK),
     ),
+    "what another class has of the same port": (
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/tty/ttyUSB0", gone_since=1.0, serial="1", **OF_USB),
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/x/x0", kind="x", found_since=1.0, serial="1", **OF_USB),
+    ),
+    "the other interface of an adapter of a class": (
+        of_class("pci0000:00/usb1/1-2/1-2:1.0/tty/ttyUSB0", gone_since=1.0, **OF_USB),
+        of_class("pci0000:00/usb1/1-2/1-2:1.2/tty/ttyUSB1", found_since=1.0, **OF_USB | SECOND),
+    ),
+    "a device of a class that no device is above": (
+        of_class("virtual/misc/widget0", gone_since=1.0),
+        of_class("virtual/misc/widget1", found_since=1.0),
+    ),
+    "another device of a bus, where a name is a place": (
+        of_class("platform/fe000000.i2c/i2c-0/0-0050", "bus/i2c", gone_since=1.0),
+        of_class("platform/fe000000.i2c/i2c-0/0-0051", "bus/i2c", found_since=1.0),
+    ),
     "a device without a place": (
         device("one", "generic", "a.b/c group 0", gone_since=1.0),
         device("two", "generic", "a.b/c group 0", found_since=1.0),
@@ -224,13 +277,43 @@ NOT_RENAMED = {
 def test_what_is_another_device_is_not_taken_for_the_lost_one(case):
     """What is lost is not forgotten because something else has come."""
     gone, there = NOT_RENAMED[case]
-    node = Node(vendors=("intel-gpu", "nvidia", "generic"))
+    node = Node(vendors=("intel-gpu", "nvidia", "generic", "classes", "classes/widget"))
     node.scan(gone, there)
     assert node.names == [gone.device.id]
     assert renamed([gone, there]) == {}
     node.scan(there)
     node.scan(there)
     assert node.names == [gone.device.id]
+
+
+QUEUES = [f"pci0000:6a/0000:01:00.0/dsa0/wq0.{number}/dsa!wq0.{number}" for number in range(2)]
+
+
+def test_a_queue_of_a_class_that_is_gone_is_no_other_queue_and_not_missed_while_its_card_has_others():
+    """Somebody has divided the card otherwise. A fact that is called as a part of a vendor's card says nothing."""
+    gone, other, new = (
+        of_class(QUEUES[0], "bus/dsa", gone_since=1.0, port="1", **CARD),
+        of_class(QUEUES[1], "bus/dsa", port="1", **CARD),
+        of_class(QUEUES[1], "bus/dsa", found_since=1.0, port="1", **CARD),
+    )
+    assert renamed([gone, new]) == {}
+    node = Node(vendors=("classes", "classes/widget"), drivers={"0000:01:00.0": "i915"})
+    node.scan(gone)
+    assert node.scan() == [(gone.device.id, "is missing: was at 0000:01:00.0", False)]
+    assert node.scan(other) == [(gone.device.id, "is no longer lost: its card is there, divided otherwise", True)]
+
+    whole = of_class("pci0000:00/0000:01:00.0/accel/accel0", gone_since=1.0, port="1", **CARD)
+    second = of_class("pci0000:00/0000:01:00.0/accel/accel1", port="2", **CARD)
+    node = Node(vendors=("classes", "classes/widget"), drivers={"0000:01:00.0": "i915"})
+    node.scan(whole, second)
+    node.scan(second)
+    assert node.names == ["accel0"]
+
+
+def test_a_queue_of_a_class_is_not_awaited_after_a_boot_and_a_card_of_a_class_is():
+    """Queues are made by whoever starts the host; a card is there or lost."""
+    queue, card = of_class(QUEUES[0], "bus/dsa", **CARD), of_class("pci0000:00/0000:01:00.0/accel/accel0", **CARD)
+    assert [one.device for one in present([(queue, "a.b/c"), (card, "a.b/c")], ())] == ["accel0"]
 
 
 VIRTUAL = {"pci_address": "0000:01:00.1", "pci_driver": "xe", "physfn": "0000:01:00.0"}

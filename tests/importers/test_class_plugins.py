@@ -92,6 +92,17 @@ def test_what_a_plugin_advertised_is_advertised(root, document, expected):
     assert served(root, imported(document).config) == expected
 
 
+@pytest.mark.parametrize("device", ["Dsa", "Iaa"])
+def test_shared_and_dedicated_queues_are_classes_of_their_own_and_nothing_is_said_of_them(root, device):
+    """Defect: each shared queue fitted two classes, of which a note told for ever."""
+    config = imported(custom(device, sharedDevNum=2)).config
+    report = scan_once(resolve(Config.model_validate(config | {"host_root": str(root)})))
+
+    name = f"intel-{device.lower()}"
+    assert [*config["classes"]["define"]] == [f"{name}-shared", f"{name}-dedicated"]
+    assert not any("also fits" in one.error for one in report.notices)
+
+
 def test_functions_of_older_qats_are_generic():
     """Their resource is not named by their services."""
     classes = imported(custom("Qat", kernelVfDrivers=["c6xxvf"])).config["classes"]["define"]

@@ -17,12 +17,18 @@ from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
+from devherd_sim.node.tree import write_tree
 
 ROOT = Path(__file__).parents[2]
 SLACK_SECONDS = 2.5
 """For the work itself, on a machine with more to do than this."""
 KVM = "generic: [{name: devic.es/kvm, groups: [{paths: [{path: /dev/kvm}]}]}]\n"
 MIXED = "vendors: {nvidia: {mig_strategy: mixed}}\n"
+ACME = "acme.example/widget"
+WIDGET = (
+    "classes: {{define: {{widget: {{find: {{class: widget}}, plugin: {{resource: acme.example/widget}},"
+    " health: [{{read: {file}, equals: broken, reason: widget-broken}}]}}}}}}\n"
+)
 PART = "nvidia.com/mig-1g.10gb"
 GPU = "0000:01:00.0"
 
@@ -35,6 +41,8 @@ MEASURED = {
     "a virtual function of an NVIDIA GPU": "5 s",
     "an FPGA's port is programmed": "5 s",
     "libraries and programs": "30 s",
+    "an attribute by which a device class": "5 s",
+    "a file that `health` of a device class": "5 s; 60 s if",
     "what made a device Unhealthy is over": "3 s",
 }
 """The beginning of each row, and of what it says."""
@@ -131,6 +139,58 @@ def test_a_port_that_is_programmed_is_noticed_by_the_next_scan_in_5_s(scanner):
     faults.inject(node, "afu", "dfl-port.0")
 
     assert seconds_until(scanner, lambda: reasons(scanner, name) == [["unprogrammed"]]) < 5 + SLACK_SECONDS
+
+
+def widget_of(scanner: ScannerProcess) -> Path:
+    """The scanner's host gets a device of a class; its directory in sysfs."""
+    write_tree(
+        "sys/class/widget/widget0 -> ../../devices/virtual/widget/widget0\n"
+        "sys/devices/virtual/widget/widget0/state = well\n"
+        "sys/devices/virtual/widget/widget0/uevent = DEVNAME=widget0\n"
+        "dev/widget0 char 240:0\n",
+        scanner.host,
+    )
+    return scanner.host / "sys/devices/virtual/widget/widget0"
+
+
+def test_a_fault_that_a_class_names_is_noticed_within_5_s(scanner):
+    """Each fifth poll reads the file, whatever the period of scans."""
+    widget = widget_of(scanner)
+    scanner.configure(WIDGET.format(file="state") + "scan: {period: 60s}\n")
+    scanner.start()
+    scanner.until(lambda: is_offered(scanner, ACME, 1))
+    time.sleep(3)  # polls have become rare
+
+    (widget / "state").write_text("broken\n")
+
+    assert seconds_until(scanner, lambda: reasons(scanner, ACME) == [["widget-broken"]]) < 5 + SLACK_SECONDS
+
+
+def test_an_attribute_by_which_a_class_finds_a_device_is_noticed_by_the_next_scan_in_5_s(scanner):
+    """Defect: after half a minute. A QAT that goes down was offered as long."""
+    widget = widget_of(scanner)
+    find = "find: {class: widget, attr: {state: well}}"
+    scanner.configure(WIDGET.format(file="fault").replace("find: {class: widget}", find) + "scan: {period: 60s}\n")
+    scanner.start()
+    scanner.until(lambda: is_offered(scanner, ACME, 1))
+    time.sleep(1)
+
+    (widget / "state").write_text("down\n")
+
+    assert seconds_until(scanner, lambda: not is_offered(scanner, ACME, 1)) < 5 + SLACK_SECONDS
+
+
+def test_a_file_of_a_class_that_has_never_existed_is_looked_for_at_each_sixtieth_poll(scanner):
+    """Of 60 polls a second apart; here they are a twentieth of that apart."""
+    widget = widget_of(scanner)
+    scanner.configure(WIDGET.format(file="fault") + "scan: {period: 60s}\nhealth: {poll: 50ms}\n")
+    scanner.start()
+    scanner.until(lambda: is_offered(scanner, ACME, 1))
+    time.sleep(1)
+
+    (widget / "fault").write_text("broken\n")
+
+    assert seconds_until(scanner, lambda: reasons(scanner, ACME) == [["widget-broken"]]) < 60 / 20 + SLACK_SECONDS
 
 
 def test_without_events_a_card_and_a_node_that_come_or_go_are_noticed_by_the_next_scan_in_5_s(scanner):

@@ -352,6 +352,90 @@ def test_an_accelerator_that_a_class_serves_is_noted_with_its_class_until_that_i
     assert "0000:00:0b.0" not in {note.device for note in found.notices}
 
 
+def said_of(root: Path, device: str, **classes: object) -> list[str]:
+    """What the notes say of a device's cure, with these classes."""
+    found = scan_once(resolve(Config.model_validate({"host_root": root, "classes": classes})))
+    return [note.error.partition("no vendor here serves: ")[2] for note in found.notices if note.device == device]
+
+
+def virtual_functions(number: int, driver: str) -> list[Entry]:
+    """Those of the QAT at 0000:6b:00.0, each in a slot of its own."""
+    entries: list[Entry] = []
+    for one in range(number):
+        address = f"0000:6b:{one + 1:02x}.0"
+        path = f"sys/devices/pci0000:6b/{address}"
+        entries += [
+            *function(address, "8086:4941", "0b4000", driver),
+            link(f"{path}/physfn", "sys/devices/pci0000:6b/0000:6b:00.0"),
+            link(f"sys/bus/pci/drivers/{driver}/{address}", path),
+            link(f"{path}/iommu_group", f"sys/kernel/iommu_groups/{one}"),
+            link(f"sys/devices/pci0000:6b/0000:6b:00.0/virtfn{one}", path),
+            DeviceNode(f"dev/vfio/{one}", "char", 242, one),
+        ]
+    return entries
+
+
+def test_a_qat_whose_class_is_on_is_noted_with_what_its_virtual_functions_lack(tmp_path):
+    """Defect: the note fell back to `generic`, as for hardware that no class knows."""
+    qat = "sys/devices/pci0000:6b/0000:6b:00.0"
+    write_tree(
+        [*function("0000:6b:00.0", "8086:4940", "0b4000", "4xxx"), DeviceNode("dev/vfio/vfio", "char", 1, 1)], tmp_path
+    )
+    write_tree(attributes(f"{qat}/qat", {"state": "up", "cfg_services": "sym"}), tmp_path)
+    on = {"enable": "intel-qat"}
+    assert said_of(tmp_path, "0000:6b:00.0") == ["switch the class `intel-qat` on: `classes: {enable: [intel-qat]}`"]
+    assert said_of(tmp_path, "0000:6b:00.0", **on) == [
+        (
+            "the class `intel-qat` is on and serves virtual functions, and there are none: `echo NUMBER >"
+            " /sys/bus/pci/devices/0000:6b:00.0/sriov_numvfs` makes them, and they belong under `vfio-pci`"
+        )
+    ]
+    write_tree(virtual_functions(2, "4xxxvf"), tmp_path)
+    assert said_of(tmp_path, "0000:6b:00.0", **on) == [
+        "the class `intel-qat` is on and serves virtual functions under `vfio-pci`: bind them to it"
+    ]
+
+
+def test_a_qat_whose_virtual_functions_are_served_is_not_noted_wherever_these_are(tmp_path):
+    """Also in another slot than their physical function. Where the class makes no device of them, it says so."""
+    qat = "sys/devices/pci0000:6b/0000:6b:00.0"
+    write_tree([*function("0000:6b:00.0", "8086:4940", "0b4000", "4xxx"), *virtual_functions(2, "vfio-pci")], tmp_path)
+    write_tree(attributes(f"{qat}/qat", {"state": "up", "cfg_services": "sym"}), tmp_path)
+    assert said_of(tmp_path, "0000:6b:00.0", enable="intel-qat") == []
+    (tmp_path / qat / "qat/state").write_text("down\n")
+    assert said_of(tmp_path, "0000:6b:00.0", enable="intel-qat") == [
+        "class `intel-qat` is for it and makes no device of it: `devherd classes check intel-qat` says why"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("find", "is_named"),
+    [
+        ({"class": "accel", "name": "npu{n}"}, True),
+        ({"class": "misc", "vendor": "0x1da3", "device": "0x1020"}, True),
+        ({"class": "misc", "driver": "habanalabs"}, True),
+        ({"class": "accel", "vendor": "0x8086"}, False),
+        ({"class": "misc", "vendor": "0x1da3", "device": "0x0001"}, False),
+        ({"class": "misc"}, False),
+        (None, False),
+    ],
+)
+def test_a_class_of_ones_own_that_is_for_an_accelerator_and_makes_no_device_of_it_is_named(tmp_path, find, is_named):
+    """Defect: the note did not mention classes of one's own, neither this one nor that one could be written."""
+    path = "sys/devices/pci0000:05/0000:05:00.0/accel/accel0"
+    node = File.line(f"{path}/uevent", "MAJOR=261\nMINOR=0\nDEVNAME=accel/accel0")
+    tree = [*function("0000:05:00.0", "1da3:1020", "120000", "habanalabs"), node, named_link("sys/class/accel", path)]
+    write_tree([*tree, link("sys/dev/char/261:0", path), DeviceNode("dev/accel/accel0", "char", 261, 0)], tmp_path)
+    define = {"own": {"find": find}} if find else {}
+    assert said_of(tmp_path, "0000:05:00.0", define=define) == [
+        "class `own` is for it and makes no device of it: `devherd classes check FILE` says why"
+        if is_named
+        else "describe it by a class of your own, offer its nodes by `generic`, or run its maker's own plugin"
+    ]
+    served = {"own": {"find": {"class": "accel", "driver": "habanalabs"}}}
+    assert said_of(tmp_path, "0000:05:00.0", define=served) == []
+
+
 def queue(function_path: str, unit: str, number: int) -> list[Entry]:
     """A work queue of idxd that is enabled for users, and its node below it: drivers/dma/idxd/cdev.c of Linux."""
     kind = unit[:3]

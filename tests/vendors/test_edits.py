@@ -133,7 +133,7 @@ def test_by_cdi_the_specs_of_devices_and_of_their_claim_set_the_variables_of_the
         devices = [device for device in scan.devices if device.vendor == vendor]
         by_cdi = [edits_for(scanner, scan.platforms, None, Entry(one, "a.b/c"), "a.b/c", way="cdi") for one in devices]
         answers = [edits_for(scanner, scan.platforms, None, Entry(one, "a.b/c"), "a.b/c") for one in devices]
-        text = cdi.claim_spec("devherd.io/claim", "uid", by_cdi)
+        text = cdi.claim_spec("devherd.io/claim", {"uid": by_cdi})
         of_claim = cdi.read(text)["devherd.io/claim=uid"] if text else {}
         assert of_claim.keys() <= {"env"}
         for each in by_cdi:

@@ -17,7 +17,7 @@ from devherd.errors import ExitCode
 from devherd.text import amount, first_lines
 
 if TYPE_CHECKING:
-    from devherd._native import ClassEntry, Device, Edits, Problem
+    from devherd._native import ClassEntry, Device, Edits, Look, Problem
     from devherd.config.device_class import Find
 
 _STDIN = "standard input"
@@ -25,7 +25,11 @@ _STDIN = "standard input"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options."""
-    parser.add_argument("file", metavar="FILE", help="the file to check, `-` for standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="the file to check, `-` for standard input; or a class that devherd ships",
+    )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
 
 
@@ -33,11 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the errors of the file, or the devices. Raises UsageError."""
     from devherd.config import yaml_file
     from devherd.config.class_file import classes_in
+    from devherd.config.classes import DIRECTORY, shipped_names
     from devherd.config.errors import ConfigError
     from devherd.config.loader import resolve
     from devherd.scanner.once import scan_classes
 
     path = Path(arguments.file)
+    if arguments.file in shipped_names() and not path.exists():
+        path = DIRECTORY / f"{arguments.file}.toml"
     source = _STDIN if str(path) == "-" else str(path)
     read = sys.stdin.read if source == _STDIN else lambda: yaml_file.read_text(path, yaml_file.OR_STDIN)
     try:
@@ -50,7 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     check_host_root(config)
     natives = [one.native(name) for name, one in classes.items()]
     report = scan_classes(resolve(config), natives, with_entries=True)
-    devices = [_shown(*found) for found in zip(report.devices, report.edits, strict=True)]
+    looks = {(one.vendor, one.card, one.id): one for one in report.looks}
+    devices = [
+        _shown(device, edits, looks.get(device.key)) for device, edits in zip(report.devices, report.edits, strict=True)
+    ]
     problems = [_problem(one, report.entries) for one in report.problems]
     notices = [{"path": one.path, "device": one.device, "notice": one.error} for one in report.notices]
     failing = {one["entry"] for one in problems}
@@ -72,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.PROBLEM_FOUND if problems else ExitCode.DONE
 
 
-def _shown(device: "Device", edits: "Edits") -> dict[str, Any]:
+def _shown(device: "Device", edits: "Edits", look: "Look | None") -> dict[str, Any]:
+    findings = [*device.findings, *(look.findings if look else ())]
     return {
         "class": device.attribute("class"),
         "resource": device.resource_name,
@@ -83,7 +94,8 @@ def _shown(device: "Device", edits: "Edits") -> dict[str, Any]:
         },
         "nodes": [{"path": node.host_path, "permissions": node.permissions} for node in edits.nodes],
         "environment": dict(edits.envs),
-        "findings": [{"reason": one.reason, "file": one.file, "value": one.value} for one in device.findings],
+        "findings": [{"reason": one.reason, "file": one.file, "value": one.value} for one in findings],
+        "not_known": dict(look.not_looked) if look else {},
     }
 
 
@@ -134,3 +146,5 @@ def _about(device: dict[str, Any]) -> Iterator[str]:
         yield f"    NUMA node {', '.join(map(str, device['numa_nodes']))}"
     for finding in device["findings"]:
         yield f"    {finding['reason']}: {finding['file']} {finding['value']}".rstrip()
+    for source, why in sorted(device["not_known"].items()):
+        yield f"    health by {source} is not known: {why}"

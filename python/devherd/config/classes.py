@@ -5,12 +5,15 @@ The shipped ones are files in `python/devherd/classes`. Only the loader of the c
 
 import functools
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
-from devherd.config.device_class import ClassDefinition, ClassName
+from devherd.config.class_texts import ClassName
+from devherd.config.device_class import ClassDefinition
 from devherd.config.errors import WrongValueError, echo, refuse
 from devherd.config.types import Form, Section, meant
 
@@ -40,6 +43,13 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _unknown(names: Iterable[Any], own: Iterable[str]) -> Iterator[WrongValueError]:
+    known = [ALL, *shipped_names(), *own]
+    for number, name in enumerate(names):
+        if isinstance(name, str) and name not in known:
+            yield WrongValueError(f"there is no class {echo(name)}", meant(name, known), at=("enable", number))
+
+
 class Classes(Section):
     """Device classes: further kinds of devices, each described by a file of a few lines. `devherd classes` lists those
     that devherd ships, [Serve a device that devherd does not know](classes.md) makes one.
@@ -60,15 +70,27 @@ class Classes(Section):
     PCI function, as `{pci_address}`; that of `id` also `{share}`, counted from 0.
     """
 
-    @model_validator(mode="after")
-    def _exist(self) -> "Classes":
-        known = [ALL, *shipped_names(), *self.define]
-        refuse(
-            WrongValueError(f"there is no class {echo(name)}", meant(name, known), at=("enable", number))
-            for number, name in enumerate(self.enable)
-            if name not in known
-        )
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _exist(cls, content: Any, handler: ModelWrapValidatorHandler["Classes"]) -> "Classes":
+        """Refuse names that do not exist, beside whatever is wrong with classes."""
+        try:
+            made = handler(content)
+        except ValidationError as error:
+            written = content if isinstance(content, dict) else {}
+            names, own = _as_list(written.get("enable")), written.get("define")
+            unknown = list(_unknown(names if isinstance(names, list) else [], own if isinstance(own, dict) else {}))
+            if not unknown:
+                raise
+            unknown[0].others = unknown[1:]
+            told = [
+                InitErrorDetails(type=one["type"], loc=one["loc"], input=one["input"], ctx=one.get("ctx", {}))
+                for one in error.errors(include_url=False)
+            ]
+            more = InitErrorDetails(type="value_error", loc=(), input=content, ctx={"error": unknown[0]})
+            raise ValidationError.from_exception_data(error.title, [*told, more]) from None
+        refuse(_unknown(made.enable, made.define))
+        return made
 
     def in_use(self) -> dict[str, ClassDefinition]:
         """The classes that are served, in their order."""

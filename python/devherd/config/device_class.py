@@ -8,13 +8,28 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from devherd._native import facts as declared_facts
 from devherd._native import vendors
+from devherd.config.class_texts import (
+    PLACE,
+    Drivers,
+    FactName,
+    FileBelow,
+    NodePath,
+    Pattern,
+    PciIds,
+    Readable,
+    Reason,
+    Subsystem,
+    Template,
+    Variable,
+    Word,
+    places_in,
+)
 from devherd.config.errors import Location, WrongValueError, echo, refuse
-from devherd.config.types import Count, Form, Permissions, Section, Switch, meant, quoted, spelt
-from devherd.config.yaml_file import WrittenFloat, WrittenInt
+from devherd.config.types import Count, Permissions, Section, Switch, meant, quoted, spelt
 from devherd.text import resource_name_refusal
 
 PARTS_OF_EVERY_ENTRY: Mapping[str, str] = {
@@ -30,134 +45,15 @@ CLASS_FACT = "class"
 IOMMU_GROUP = "iommu_group"
 """The fact of a device for virtual machines."""
 _TAKEN = frozenset({*PARTS_OF_EVERY_ENTRY, SHARE, CLASS_FACT, IOMMU_GROUP, "vendor", "id", "resource_name"})
+_MEANING: Mapping[str, str] = {
+    "type": "what DRA calls the class",
+    "usb_port": "the port of a device on USB",
+    "usb_interface": "the interface of a device on USB",
+}
+"""Names of facts that mean something of every class already."""
 OF_PCI = frozenset.intersection(*(frozenset(row.facts) for row in vendors() if "pci_address" in row.facts))
 """Facts that the PCI function of a device gives."""
 
-_PLACE = re.compile(r"\{([^{}]*)\}")
-_FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_READABLE = ("/sys/", "/proc/driver/")
-"""Where a class may read. Opening a node in /dev can change a device."""
-
-
-def _text(value: Any) -> Any:
-    """A text, also where YAML reads a number: its digits as they are written."""
-    if isinstance(value, WrittenInt | WrittenFloat):
-        return value.text
-    if isinstance(value, bool | int | float):
-        raise WrongValueError(f"{echo(value)} is not a text", "put it in quotes")
-    return value
-
-
-def places_in(template: str) -> list[str]:
-    """The names between braces of a template, in their order."""
-    return _PLACE.findall(template)
-
-
-def _template(text: str) -> str:
-    if {"{", "}"} & set(_PLACE.sub("", text)) or any(not _FACT_NAME.fullmatch(name) for name in places_in(text)):
-        raise WrongValueError(f"{echo(text)} is not a template", "name facts in braces, like `accel{n}`")
-    return text
-
-
-def _pattern(text: str) -> str:
-    _template(text)
-    if "}{" in text:
-        raise WrongValueError(f"two parts of {echo(text)} touch", "leave one out: each is all digits that follow")
-    if not text or text.startswith("/") or "*" in text:
-        raise WrongValueError(
-            f"{echo(text)} is not a pattern", "write the name with its numbers as parts, like `accel{n}`"
-        )
-    return text
-
-
-def _has_odd_parts(path: str) -> bool:
-    """Whether a part of a path is empty, `.` or `..`."""
-    return not {"", ".", ".."}.isdisjoint(path.split("/"))
-
-
-def _below(text: str) -> str:
-    """A path below an entry."""
-    if _has_odd_parts(text):
-        cure = "write it like `device/serial`, without `..`, `.` and empty parts"
-        raise WrongValueError(f"{echo(text)} is not a path below the entry", cure)
-    return text
-
-
-def _read(text: str) -> str:
-    """A path below an entry, or an absolute one where a class may read."""
-    if ".." in _template(text).split("/"):
-        raise WrongValueError(f"{echo(text)} contains `..`", "`above` reads a file of an ancestor")
-    if not text.startswith("/"):
-        return _below(text)
-    if not text.startswith(_READABLE):
-        cure = f"a class reads below {' and '.join(place.rstrip('/') for place in _READABLE)} alone"
-        raise WrongValueError(f"{echo(text)} is elsewhere", cure)
-    if _has_odd_parts(text.removeprefix("/")):
-        cure = "write it like `/sys/module/acme/version`, without `.` and empty parts"
-        raise WrongValueError(f"{echo(text)} is not the path of a file", cure)
-    return text
-
-
-def _node(text: str) -> str:
-    path = _template(text).removeprefix("/dev/")
-    if _has_odd_parts(path):
-        raise WrongValueError(f"{echo(text)} is not below /dev", "give its path without `/dev/`, like `vfio/{group}`")
-    return path
-
-
-def _pci_id(value: Any) -> Any:
-    text = _text(value)
-    if not isinstance(text, str) or not re.fullmatch(r"(0[xX])?[0-9a-fA-F]{1,4}", text):
-        raise WrongValueError(f"{echo(value)} is not a PCI id", "write it in quotes, like `'0x8086'`")
-    return f"0x{text.lower().removeprefix('0x').zfill(4)}"
-
-
-def _one_or_more(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-Word = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | float)]
-Template = Annotated[Word, AfterValidator(_template), Form("template")]
-Pattern = Annotated[Word, AfterValidator(_pattern), Form("pattern")]
-FileBelow = Annotated[Word, AfterValidator(_below), Form("path below the entry")]
-Readable = Annotated[Word, AfterValidator(_read), Form("template of a path")]
-NodePath = Annotated[Word, AfterValidator(_node), Form("template of a path below /dev")]
-PciIds = Annotated[
-    list[Annotated[str, BeforeValidator(_pci_id, json_schema_input_type=str | float)]],
-    BeforeValidator(_one_or_more, json_schema_input_type=str | float | list[str | float]),
-    Form("PCI id, or list of PCI ids"),
-]
-Drivers = Annotated[
-    list[Annotated[Word, spelt("[^./][^/]*", "the name of a driver", "write it like `vfio-pci`")]],
-    BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
-    Form("name, or list of names"),
-]
-_SYSFS_NAME = spelt(r"(?!\.)[\w.:-]{1,60}", "a directory of sysfs", "write it like `accel`, without `/sys/class/`")
-Subsystem = Annotated[Word, _SYSFS_NAME, Form("name")]
-FactName = Annotated[
-    str,
-    spelt(_FACT_NAME.pattern, "the name of a fact", "write it like `serial`: lower case, digits and `_`"),
-    Form("name"),
-]
-ClassName = Annotated[
-    str,
-    spelt(
-        "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?",
-        "the name of a class: 1 to 40 lower-case letters, digits and `-`",
-        "write it like `acme-widget`",
-    ),
-    Form("name"),
-]
-Reason = Annotated[
-    str,
-    spelt(
-        "(?=.{1,40}$)[a-z0-9]+(-[a-z0-9]+)*", "a reason", "write it like `widget-broken`: lower case, digits and `-`"
-    ),
-    Form("name"),
-]
-Variable = Annotated[
-    str, spelt("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable", "write it like `ACME_WIDGET`")
-]
 FactKind = Literal["text", "number", "boolean", "version"]
 
 
@@ -480,8 +376,8 @@ class ClassDefinition(ClassPart):
     def _wrong_facts(self) -> Iterator[WrongValueError]:
         kinds = {fact.name: fact.kind for fact in declared_facts()}
         for name, fact in self.facts.items():
-            if name in _TAKEN or name in OF_PCI:
-                yield WrongValueError(f"every device has `{name}` from elsewhere", "rename it", at=("facts", name))
+            if (taken := _taken(name)) is not None:
+                yield WrongValueError(taken, "rename it", at=("facts", name))
             elif name in self.parts:
                 yield WrongValueError(f"`{name}` is a part of a name in `find`", "rename one", at=("facts", name))
             elif kinds.get(name, fact.type) != fact.type:
@@ -491,9 +387,9 @@ class ClassDefinition(ClassPart):
                 what = "`above` is a file of the ancestor that `find.above` means, and there is none"
                 yield WrongValueError(what, "add `find.above`", at=("facts", name, "above"))
         for part in self.parts:
-            if part in _TAKEN or part in OF_PCI:
+            if (taken := _taken(part)) is not None:
                 at = ("find", "name") if part in self.find.parts_of_the_name else ("find", "above", "name")
-                yield WrongValueError(f"every device has `{part}` from elsewhere", "rename the part", at=at)
+                yield WrongValueError(taken, "rename the part", at=at)
 
     def _circles(self, known: Collection[str]) -> Iterator[WrongValueError]:
         in_order = {name for name, _ in self._in_order()}
@@ -549,7 +445,7 @@ class ClassDefinition(ClassPart):
 
     def _wrong_plugin(self) -> Iterator[WrongValueError]:
         plugin = self.plugin
-        if plugin.resource is not None and (refusal := resource_name_refusal(_PLACE.sub("x", plugin.resource))):
+        if plugin.resource is not None and (refusal := resource_name_refusal(PLACE.sub("x", plugin.resource))):
             what, _, why = refusal.partition(": ")
             yield WrongValueError(what, why, at=("plugin", "resource"))
         if plugin.id is not None and plugin.shares > 1 and SHARE not in places_in(plugin.id):
@@ -591,6 +487,13 @@ class ClassDefinition(ClassPart):
             "env": self.plugin.env,
             "vm": self.vm,
         }
+
+
+def _taken(name: str) -> str | None:
+    """Why no fact of a class can have this name; None if it can."""
+    if name in _MEANING:
+        return f"`{name}` is {_MEANING[name]}"
+    return f"every device has `{name}` from elsewhere" if name in _TAKEN or name in OF_PCI else None
 
 
 def _unknown(location: Location, names: Iterable[str], known: Collection[str]) -> Iterator[WrongValueError]:

@@ -1,7 +1,7 @@
 """Lost devices: offered devices that have vanished. They are kept until they are back or an operator forgets them.
 
 The kernel counts some names anew: `card1` comes back as `card2`, a USB stick under the next number. Such a device is
-found by what stays: its UUID, its serial number, the address of its PCI function, its USB port.
+found by what stays: its UUID, its serial number, the address of its PCI function, its USB port, the directory above it.
 
 A device is not lost if the configuration dropped it, if it was cordoned before, if its card is present but divided
 differently (MIG devices, partitions, virtual functions), or if another driver has its PCI function, as for a virtual
@@ -20,7 +20,8 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Finding, vendors
-from devherd.inventory import CLASSES, DeviceKey, Entry, class_key
+from devherd.health.places import GENERIC, kind_of, part_of, place_of, port_of, whole_of
+from devherd.inventory import DeviceKey, Entry
 from devherd.log import Once
 from devherd.proto import health_pb2
 from devherd.reasons.registry import CORDONED, GONE, INVENTORY, OPERATOR, RENAMED
@@ -28,15 +29,6 @@ from devherd.text import duration, place
 
 log = logging.getLogger(__name__)
 
-_PARTS = ("gpu_instance", "compute_instance", "partition", "port", "fme", "mdev_uuid", "vf_index", "subfunction")
-"""Facts that say which part of its card a device is."""
-_DIVISIONS = ("gpu_instance", "compute_instance", "partition", "mdev_uuid", "subfunction")
-"""Facts of parts that an operator makes and removes."""
-_WHOLES = ("physfn", "physical_function")
-"""Facts of a virtual function: the PCI address of its physical function."""
-_PORTS = {"usb_interface": "USB interface", "usb_port": "USB port", "pci_function": "PCI function"}
-"""Facts of a generic device that tell where it is plugged in, in words; the first that it has is the most exact one."""
-_GENERIC = "generic"
 _USB_NODE = re.compile(r"/dev/bus/usb/0*(\d+)/0*(\d+)")
 _ROWS = {row.name: row for row in vendors()}
 
@@ -97,25 +89,25 @@ class _Found:
         self.by_serial: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
         self.by_place: dict[tuple[str, str], list[tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries:
-            vendor, card, _ = entry.key
-            attribute = entry.device.attribute
-            self.cards.add((vendor, card))
-            self.addresses.add((vendor, entry.pci_address or ""))
+            kind, attribute = entry.configured_by, entry.device.attribute
+            self.cards.add((entry.vendor, entry.device.card))
+            self.addresses.add((kind, entry.pci_address or ""))
             if uuid := attribute("uuid"):
-                self.by_uuid[vendor, uuid] = entry, entry.device.attributes
+                self.by_uuid[kind, uuid] = entry, entry.device.attributes
             if serial := attribute("serial"):
-                self.by_serial.setdefault((vendor, serial), []).append((entry, entry.device.attributes))
-            if (place := _place_of(entry)) is not None:
+                self.by_serial.setdefault((kind, serial), []).append((entry, entry.device.attributes))
+            if (place := place_of(entry)) is not None:
                 self.by_place.setdefault(place, []).append((entry, entry.device.attributes))
 
     def with_serial(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices with this one's serial number."""
-        return self.by_serial.get((device.vendor, device.serial), [])
+        return self.by_serial.get((kind_of(device), device.serial), [])
 
     def at_place_of(self, device: health_pb2.LostDevice) -> list[tuple[Entry, Mapping[str, str]]]:
         """The devices at this one's place."""
-        address = device.vendor, f"{device.pci_address} {device.part}"
-        return self.by_place.get((device.card, device.port) if device.port else address, [])
+        kind = kind_of(device)
+        port = device.card if device.vendor == GENERIC else kind, device.port
+        return self.by_place.get(port if device.port else (kind, f"{device.pci_address} {device.part}"), [])
 
     def there_before(self, device: health_pb2.LostDevice, gone_since: float) -> list[str]:
         """The ids of the devices with this one's serial number, or at its place, that were found before it was gone."""
@@ -124,8 +116,8 @@ class _Found:
 
     def instead_of(self, device: health_pb2.LostDevice) -> list[Entry]:
         """The devices with this one's UUID, or that came to its place; none with another UUID or serial number."""
-        if (device.vendor, device.uuid) in self.by_uuid:
-            return [self.by_uuid[device.vendor, device.uuid][0]]
+        if (kind_of(device), device.uuid) in self.by_uuid:
+            return [self.by_uuid[kind_of(device), device.uuid][0]]
         identity = ("uuid", device.uuid), ("serial", device.serial)
         return [
             entry
@@ -133,28 +125,6 @@ class _Found:
             if entry.device.id not in device.others
             and all(facts.get(name, known) == known for name, known in identity if known)
         ]
-
-
-def _place_of(entry: Entry) -> tuple[str, str] | None:
-    """What tells where a device is: of a generic one its group and port, of others vendor, address and part.
-
-    None for what is not tied to a place: pools, and the divisions of a card, which are made anew.
-    """
-    if port := _port_of(entry):
-        return entry.device.card, port
-    facts, address = entry.device.attributes, entry.pci_address
-    if address is None or "," in address or any(name in facts for name in _DIVISIONS):
-        return None
-    return entry.vendor, f"{address} {_part_of(facts)}"
-
-
-def _port_of(entry: Entry) -> str:
-    """The port of a generic device, in words; empty for a device without one."""
-    if entry.vendor != _GENERIC:
-        return ""
-    facts = entry.device.attributes
-    ports = ((word, facts[name].split(",")) for name, word in _PORTS.items() if name in facts)
-    return next((f"{word} {', '.join(sorted(values))}" for word, values in ports), "")
 
 
 def renamed(entries: Iterable[Entry]) -> dict[DeviceKey, list[Entry]]:
@@ -182,7 +152,7 @@ def renaming(gone: Entry, there: Sequence[Entry]) -> Finding:
 
 def _name_of(entry: Entry) -> str:
     """What people call it: the id; of USB devices bus and number, of other generic devices the path."""
-    if entry.vendor != _GENERIC:
+    if entry.vendor != GENERIC:
         return entry.device.id
     paths = [path.path for path in entry.device.paths]
     numbers = [_USB_NODE.fullmatch(path) for path in paths]
@@ -273,7 +243,7 @@ def _is_there(key: DeviceKey, device: health_pb2.LostDevice, host: Host) -> bool
     """Whether a device from before the boot is present, or another at its address because the card was replaced."""
     if _why_not_missed(key, device, host) is not None:
         return True
-    return (device.vendor, device.pci_address) in host.found.addresses
+    return (kind_of(device), device.pci_address) in host.found.addresses
 
 
 def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey]) -> list[health_pb2.LostDevice]:
@@ -294,7 +264,7 @@ def present(offered: Iterable[tuple[Entry, str]], cordoned: Collection[DeviceKey
 def _is_whole(entry: Entry) -> bool:
     """Whether it is one PCI function as a whole: parts do not outlive a boot, and pools have several functions."""
     address = entry.pci_address
-    return address is not None and "," not in address and not _part_of(entry.device.attributes)
+    return address is not None and "," not in address and not part_of(entry, entry.device.attributes)
 
 
 def key_of(device: health_pb2.LostDevice) -> DeviceKey:
@@ -326,10 +296,10 @@ def _described_device(entry: Entry, resource_name: str) -> health_pb2.LostDevice
         model=next((facts[name] for name in (row.model if row else ()) if name in facts), ""),
         uuid=facts.get("uuid", ""),
         driver=facts.get("pci_driver", ""),
-        part=_part_of(facts),
-        part_of=_whole_of(facts),
+        part=part_of(entry, facts),
+        part_of=whole_of(entry, facts),
         is_of_pci="pci_address" in facts,
-        port=_port_of(entry),
+        port=port_of(entry),
         pci_path=_pci_path(entry),
         numa_nodes=device.numa_nodes,
     )
@@ -372,25 +342,13 @@ def _is_cordoned(findings: Iterable[health_pb2.Held]) -> bool:
     return any(held.reason == CORDONED for held in findings)
 
 
-def _part_of(facts: Mapping[str, str]) -> str:
-    named = [f"{name} {facts[name]}" for name in _PARTS if name in facts]
-    return ", ".join(named) or ("virtual function" if _whole_of(facts) else "")
-
-
-def _whole_of(facts: Mapping[str, str]) -> str:
-    """The PCI address of the card that the device is a part of; a mediated device has its GPU's address as its own."""
-    if "mdev_uuid" in facts:
-        return facts.get("pci_address", "")
-    return next((facts[name] for name in _WHOLES if name in facts), "")
-
-
 def _why_not_missed(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> str | None:
     """Why a device is no longer lost; None if it still is."""
     there = _found(key, lost, host)
     away = duration(max(0.0, host.now - lost.since_timestamp_seconds))
     if there is not None:
         return f"is back after {away}{_what_differs(lost, there)}"
-    by = class_key(lost.model) if lost.vendor == CLASSES else lost.vendor
+    by = kind_of(lost)
     if by not in host.vendors or (by in host.dropped and not lost.is_of_pci):
         return "is no longer lost: the configuration excludes it"
     if lost.part and _has_its_card(lost, host):
@@ -410,7 +368,7 @@ def _found(key: DeviceKey, lost: health_pb2.LostDevice, host: Host) -> Entry | N
     if there := host.found.instead_of(lost):
         return there[0]
     for entry, facts in host.found.with_serial(lost):
-        if entry.device.id not in lost.others and _part_of(facts) == lost.part:
+        if entry.device.id not in lost.others and part_of(entry, facts) == lost.part:
             return entry
     return None
 

@@ -1,7 +1,7 @@
 """Intel's plugins for NPU, DSA, IAA, DLB, SGX and QAT, for which shipped device classes stand in: flags and objects.
 
-The flags are those of `cmd/*_plugin` of intel-device-plugins-for-kubernetes 94a91bc9 (0.36), the objects those of its
-operator, `pkg/apis/deviceplugin/v1`.
+The flags are those of `cmd/*_plugin` of intel-device-plugins-for-kubernetes v0.36.0 (76f8fcf6), the objects those of
+its operator, `pkg/apis/deviceplugin/v1`.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,14 +50,14 @@ def _enable(imported: Imported, *names: str) -> None:
     imported.config.setdefault("classes", {}).setdefault("enable", []).extend(names)
 
 
-def _define(imported: Imported, name: str, **changed: Any) -> None:
-    """A class like the shipped one, with other keys."""
+def _define(imported: Imported, name: str, called: str = "", **changed: Any) -> None:
+    """A class like the shipped one, with other keys; `called`: its name, that of the shipped one if empty."""
     content = shipped_content(name)
     for word in ("title", "source", "confirmed"):
         content.pop(word)
     for key, value in changed.items():
         content[key] = content[key] | value if isinstance(value, Mapping) else value
-    imported.config.setdefault("classes", {}).setdefault("define", {})[name] = content
+    imported.config.setdefault("classes", {}).setdefault("define", {})[called or name] = content
 
 
 def _end(imported: Imported, given: GivenSettings) -> Imported:
@@ -77,7 +77,7 @@ def _npu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
 
 
 def _of_queues(name: str, known: frozenset[str]) -> Translate:
-    """The translation of the plugin for DSA or IAA: only shared queues are shared."""
+    """The translation of the plugin for DSA or IAA: only shared queues are shared, so each kind is a class."""
 
     def translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
         imported, given = Imported(name), _given(invocation, known)
@@ -87,12 +87,10 @@ def _of_queues(name: str, known: frozenset[str]) -> Translate:
         if shares == 1:
             _enable(imported, name)
             return _end(imported, given)
-        _enable(imported, name)
         above = shipped_content(name)["find"]["above"]
-        shared = {"above": above | {"attr": above["attr"] | {"mode": "shared"}}}
-        _define(imported, name, find=shared, plugin={"shares": shares})
-        classes = imported.config["classes"]
-        classes["define"] = {f"{name}-shared": classes["define"][name]}
+        for mode, plugin in (("shared", {"shares": shares}), ("dedicated", {})):
+            find = {"above": above | {"attr": above["attr"] | {"mode": mode}}}
+            _define(imported, name, f"{name}-{mode}", find=find, plugin=plugin)
         return _end(imported, given)
 
     return translate

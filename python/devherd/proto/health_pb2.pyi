@@ -932,7 +932,7 @@ class LostDevice(_message.Message):
     """for a part of a card: the PCI address of the physical function"""
     is_of_pci: _builtins.bool
     port: _builtins.str
-    """of a generic device: the USB port, interface or PCI function of its nodes, in words"""
+    """of a generic device or of a class: USB port, interface, PCI function or directory above it, in words"""
     pci_path: _builtins.str
     """the directory of its PCI function, below /sys/devices; empty when unknown"""
     @_builtins.property

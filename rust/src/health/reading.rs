@@ -90,6 +90,9 @@ impl Examination for Examined {
                 (Some(number), Limit::AtMost(most)) if number > i128::from(*most) => {
                     seen(trimmed(&text), format!("{name} is {number}, at most {most} is right"))
                 }
+                (None, Limit::AtMost(_)) => {
+                    Observation::NotLooked(format!("{name} is {:?}, which is no number", trimmed(&text)))
+                }
                 (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
                 _ => Observation::Fine,
             },
@@ -115,7 +118,7 @@ fn is_too_much(number: i128, (limit, well_below): (i64, i64), was: Option<bool>)
 }
 
 /// `0x1f` or `31`.
-fn number(text: &str) -> Option<i128> {
+pub(super) fn number(text: &str) -> Option<i128> {
     let text = trimmed(text);
     if text.starts_with("0x") { hexadecimal(text).map(i128::from) } else { decimal(text).map(i128::from) }
 }

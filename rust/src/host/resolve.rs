@@ -76,10 +76,19 @@ fn path_of(file: &OwnedFd) -> Option<PathBuf> {
 /// # Errors
 /// `ELOOP`.
 pub fn in_root(host: &Host, path: &Path) -> Result<PathBuf, Errno> {
+    if is_unlinked(host, path, PATH_ONLY) { Ok(host.absolute(path)) } else { walked(host, path) }
+}
+
+/// Whether a path is a directory, and has no link on its way.
+#[must_use]
+pub fn is_unlinked_directory(host: &Host, path: &Path) -> bool {
+    is_unlinked(host, path, PATH_ONLY.union(OFlags::DIRECTORY))
+}
+
+fn is_unlinked(host: &Host, path: &Path, flags: OFlags) -> bool {
     let below = path.strip_prefix("/").unwrap_or(path);
     let unlinked = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
-    let found = host.open_root().and_then(|root| openat2(root, below, PATH_ONLY, Mode::empty(), unlinked));
-    if found.is_ok() { Ok(host.absolute(path)) } else { walked(host, path) }
+    host.open_root().and_then(|root| openat2(root, below, flags, Mode::empty(), unlinked)).is_ok()
 }
 
 /// Reads an attribute on a path without links, which costs no more than any read. `None` if there is a link on the way, or

@@ -62,6 +62,11 @@ impl NotExamined {
     }
 
     #[getter]
+    fn class_name(&self) -> Option<&str> {
+        self.0.class.as_deref()
+    }
+
+    #[getter]
     fn card(&self) -> Option<&str> {
         self.0.card.as_deref()
     }

@@ -188,7 +188,8 @@ impl Scanner {
     /// What became of each entry that a class of the settings looked at.
     #[must_use]
     pub fn class_entries(&self) -> Vec<ClassEntry> {
-        Classes::new(self.settings.vendors.classes.clone()).explained(&self.host.for_a_scan(), &self.fence)
+        let devices = self.last.as_ref().map_or(&[][..], |last| &last.devices);
+        Classes::new(self.settings.vendors.classes.clone()).explained(&self.host.for_a_scan(), &self.fence, devices)
     }
 
     /// Drops what the vendors remember of earlier scans: something has happened on the host.
@@ -262,7 +263,7 @@ impl Scanner {
 fn not_examined(vendor: &'static str, error: String) -> Found {
     Found {
         problems: vec![Problem::new(vendor, "/", error)],
-        unseen: vec![NotExamined { vendor, card: None, finding: None }],
+        unseen: vec![NotExamined::new(vendor, None)],
         ..Found::default()
     }
 }

@@ -45,7 +45,7 @@ impl Vendor for Rigged {
                 {
                     assert_eq!(outcome, Outcome::Overdue);
                     let finding = Some(scan::probe_timeout(TIMEOUT, card));
-                    found.unseen.push(NotExamined { vendor: name, card: Some(card.clone()), finding });
+                    found.unseen.push(NotExamined { vendor: name, class: None, card: Some(card.clone()), finding });
                 }
             }
             Does::ListingHangs => wait(&self.gate),
@@ -91,7 +91,7 @@ fn a_vendor_that_breaks_or_hangs_as_a_whole_costs_no_other_anything() {
         scanner(vec![("hangs", Does::ListingHangs), ("breaks", Does::Panics), ("well", Does::Works)]);
     let scan = scanner.scan(&|| {});
     assert_eq!(scan.devices.iter().map(|device| device.id.as_str()).collect::<Vec<_>>(), ["well"]);
-    let unseen = |vendor| NotExamined { vendor, card: None, finding: None };
+    let unseen = |vendor| NotExamined::new(vendor, None);
     assert_eq!(scan.unseen, [unseen("hangs"), unseen("breaks")]);
     assert_eq!(scan.problems[0].error, OVERDUE);
     assert!(scan.problems[1].error.contains("nobody expects this"));

@@ -41,9 +41,11 @@ const NO_SHELL: [u16; 2] = [0x903f, 0xabcd];
 const FACTORY: [u16; 7] = [0xd000, 0xd004, 0xd008, 0xd00c, 0xd020, 0xd03c, 0xd04c];
 const XCLMGMT: &str = "xclmgmt";
 
-/// A class of `python/devherd/classes` and the functions that it serves, or whose virtual functions it serves.
+/// A class of `python/devherd/classes` and the functions that it serves.
 struct ForClass {
     class: &'static str,
+    /// The class that serves their virtual functions, and the driver of these.
+    of_virtual: Option<(&'static str, &'static str)>,
     maker: u16,
     /// Ids of `device`; any if empty.
     models: &'static [u16],
@@ -54,10 +56,22 @@ struct ForClass {
 /// Drivers and ids: `drivers/accel/ivpu/ivpu_drv.h` and `drivers/crypto/intel/qat/qat_common/adf_accel_devices.h` of Linux,
 /// Intel's DLB driver, <https://github.com/tenstorrent/tt-kmd>.
 const OF_CLASSES: [ForClass; 4] = [
-    ForClass { class: "intel-npu", maker: 0x8086, models: &[], driver: "intel_vpu" },
-    ForClass { class: "intel-qat", maker: 0x8086, models: &[0x4940, 0x4942, 0x4944, 0x4946], driver: "" },
-    ForClass { class: "intel-dlb", maker: 0x8086, models: &[0x2710, 0x2714], driver: "" },
-    ForClass { class: "tenstorrent", maker: 0x1e52, models: &[], driver: "" },
+    ForClass { class: "intel-npu", of_virtual: None, maker: 0x8086, models: &[], driver: "intel_vpu" },
+    ForClass {
+        class: "intel-qat",
+        of_virtual: Some(("intel-qat", "vfio-pci")),
+        maker: 0x8086,
+        models: &[0x4940, 0x4942, 0x4944, 0x4946],
+        driver: "",
+    },
+    ForClass {
+        class: "intel-dlb",
+        of_virtual: Some(("intel-dlb-vf", "dlb2")),
+        maker: 0x8086,
+        models: &[0x2710, 0x2714],
+        driver: "",
+    },
+    ForClass { class: "tenstorrent", of_virtual: None, maker: 0x1e52, models: &[], driver: "" },
 ];
 
 /// Names of the work queues that idxd makes for users, on its bus, and their classes:
@@ -124,8 +138,12 @@ impl Unserved {
                 said.driverless.extend(candidate.lacks_its_driver(host, &place, address));
             } else if candidate.is_strange_to(driver.as_deref()) {
                 let served = served.get_or_insert_with(|| Served::of(host, scan));
-                if !served.has(&path, candidate) {
-                    candidate.is_not_offered(&place, address, driver.as_deref(), classes, &mut said);
+                let parts = candidate.virtual_functions(host, &listed, address);
+                let is_served = parts.keys().any(|part| served.has_function(Path::new(part)));
+                if !is_served && !served.has(&path, candidate) {
+                    let cure =
+                        || candidate.cure(&place, driver.as_deref(), &parts, served.is_in_accel(address), classes);
+                    candidate.is_not_offered(&place, address, driver.as_deref(), &cure, &mut said);
                 }
             }
         }
@@ -193,7 +211,7 @@ impl Candidate {
         place: &Path,
         address: &str,
         driver: Option<&str>,
-        classes: &[DeviceClass],
+        cure: &dyn Fn() -> String,
         said: &mut Said,
     ) {
         let ids = self.ids();
@@ -235,20 +253,59 @@ impl Candidate {
                 }
             }
             (None, _) => {
-                let class = self.class_for(driver);
-                said.notices.push(accelerator(place, &format!("({ids}) {under}"), class, classes).of(address));
+                said.notices.push(accelerator(place, &format!("({ids}) {under}"), &cure()).of(address));
             }
         }
     }
 
+    /// The drivers of its virtual functions by address, empty without one; nothing if no class serves such.
+    fn virtual_functions(&self, host: &Host, listed: &Functions, address: &str) -> BTreeMap<String, String> {
+        let of_virtual = self.class_for(None).and_then(|one| one.of_virtual);
+        let opened = of_virtual.map(|_| Directory::open(listed.bus().path().join(address)));
+        let Some(Ok(function)) = opened else { return BTreeMap::new() };
+        let links = function.names().unwrap_or_default().into_iter();
+        let links =
+            links.filter(|name| directory::is_numbered(name, "virtfn")).filter_map(|name| function.link(&name).ok());
+        let addresses = links.map(|target| file_name(host.behind_link(function.path(), &target)));
+        addresses.map(|part| (part.clone(), listed.driver(&part).unwrap_or_default())).collect()
+    }
+
+    /// What makes it a device: its class, or what the class needs.
+    fn cure(
+        &self,
+        place: &Path,
+        driver: Option<&str>,
+        parts: &BTreeMap<String, String>,
+        is_in_accel: bool,
+        classes: &[DeviceClass],
+    ) -> String {
+        let Some(one) = self.class_for(driver) else {
+            return by_own_class(classes.iter().filter(|class| class.is_for(Some(self.id), driver, is_in_accel)));
+        };
+        let of_virtual = one.of_virtual.filter(|(class, _)| !parts.is_empty() || *class == one.class);
+        let class = of_virtual.map_or(one.class, |(class, _)| class);
+        match of_virtual {
+            _ if !is_on(class, classes) => switch_on(class),
+            Some((_, wanted)) if parts.is_empty() => format!(
+                "the class `{class}` is on and serves virtual functions, and there are none: `echo NUMBER > {}` makes them, \
+                 and they belong under `{wanted}`",
+                place.join(pci::VIRTUAL_FUNCTIONS).display()
+            ),
+            Some((_, wanted)) if !parts.values().any(|driver| driver == wanted) => {
+                format!("the class `{class}` is on and serves virtual functions under `{wanted}`: bind them to it")
+            }
+            _ => checked(class, class),
+        }
+    }
+
     /// The class that would serve it.
-    fn class_for(&self, driver: Option<&str>) -> Option<&'static str> {
+    fn class_for(&self, driver: Option<&str>) -> Option<&'static ForClass> {
         let is_it = |one: &&ForClass| {
             one.maker == self.id.0
                 && (one.models.is_empty() || one.models.contains(&self.id.1))
                 && (one.driver.is_empty() || driver == Some(one.driver))
         };
-        OF_CLASSES.iter().find(is_it).map(|one| one.class)
+        OF_CLASSES.iter().find(is_it)
     }
 
     /// Whether it is what a card of Xilinx shows that was not flashed, or has fallen back to its factory image.
@@ -288,13 +345,25 @@ fn is_accelerator(class: u16) -> bool {
     class >> 8 == ACCELERATOR || class == CO_PROCESSOR
 }
 
-/// The note on an accelerator, with the class that would serve it unless that is switched on.
-fn accelerator(place: &Path, what: &str, class: Option<&str>, classes: &[DeviceClass]) -> Problem {
-    let by_class = class.filter(|class| !is_on(class, classes)).map(switch_on);
-    let cure = by_class
-        .unwrap_or_else(|| "its nodes can be offered by `generic`, or its maker's own plugin serves it".to_owned());
+/// The note on an accelerator.
+fn accelerator(place: &Path, what: &str, cure: &str) -> Problem {
     let error = format!("an accelerator {what}, of a kind that no vendor here serves: {cure}");
     Problem::new(VENDOR_OF_NONE, place, error)
+}
+
+/// What to do where no shipped class is for it. `own` are the classes of the configuration that are.
+fn by_own_class<'c>(own: impl Iterator<Item = &'c DeviceClass>) -> String {
+    let own: Vec<&str> = own.map(DeviceClass::name).collect();
+    if own.is_empty() {
+        let cure = "describe it by a class of your own, offer its nodes by `generic`, or run its maker's own plugin";
+        return cure.to_owned();
+    }
+    checked(&own.join("` and `"), "FILE")
+}
+
+/// What to do where a class that is for it makes no device of it; `file` is what the command checks.
+fn checked(class: &str, file: &str) -> String {
+    format!("class `{class}` is for it and makes no device of it: `devherd classes check {file}` says why")
 }
 
 fn is_on(class: &str, classes: &[DeviceClass]) -> bool {
@@ -347,6 +416,11 @@ impl Served {
     fn has_group(&self, function: &Path) -> bool {
         let group = directory::link(&function.join("iommu_group"));
         group.is_ok_and(|group| self.nodes.contains(&Path::new("/dev/vfio").join(file_name(&group))))
+    }
+
+    /// Whether a function has a node of the kernel's class for accelerators.
+    fn is_in_accel(&self, address: &str) -> bool {
+        self.of_functions.get(address).is_some_and(|nodes| nodes.iter().any(|node| node.starts_with("/dev/accel")))
     }
 
     /// Whether a device has a node of the function.
@@ -459,18 +533,20 @@ fn other_accelerators(
         {
             return None;
         }
-        let mut class = None;
-        let under = match directory::link(&device.join("driver")) {
-            Ok(driver) => {
-                let driver = file_name(driver);
-                class = OF_CLASSES.iter().find(|one| one.driver == driver).map(|one| one.class);
-                format!("driven by {driver}")
-            }
+        let driver = directory::link(&device.join("driver")).map(file_name);
+        let under = match &driver {
+            Ok(driver) => format!("driven by {driver}"),
             Err(_) if function.is_some() => "without a driver".to_owned(),
             // rocket has one device for all cores, to which no driver is bound: drivers/accel/rocket/rocket_drv.c of Linux.
             Err(_) => format!("({})", file_name(&device)),
         };
-        let problem = accelerator(&host.own_path(entries.path().join(&name)), &under, class, classes);
+        let driver = driver.as_deref().ok();
+        let cure = match OF_CLASSES.iter().find(|one| driver == Some(one.driver)) {
+            Some(one) if is_on(one.class, classes) => checked(one.class, one.class),
+            Some(one) => switch_on(one.class),
+            None => by_own_class(classes.iter().filter(|class| class.is_for(None, driver, true))),
+        };
+        let problem = accelerator(&host.own_path(entries.path().join(&name)), &under, &cure);
         Some(match function {
             Some(function) => problem.of(file_name(&function)),
             None => problem,

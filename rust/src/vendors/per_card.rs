@@ -11,6 +11,24 @@ const OVERDUE: &str = "the card does not answer: a read has not come back; look 
 /// The unit that hangs as one: the card's name in devices, and its path on the host.
 pub(super) type Place = (String, PathBuf);
 
+/// A part of a card that is looked at by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// The card's name in devices, and its path on the host.
+    pub(super) place: Place,
+    /// The classes that look at it; none for the whole card. A class says which files are read: that one of them does not
+    /// answer says nothing of what others read.
+    pub(super) classes: Vec<String>,
+}
+
+impl Unit {
+    /// What the fence spends one thread on.
+    fn key(&self) -> String {
+        let (card, _) = &self.place;
+        if self.classes.is_empty() { card.clone() } else { format!("class {} {card}", self.classes.join(" ")) }
+    }
+}
+
 /// Runs `work` on every card, and returns the results in the same order. A card that hangs or panics has no result; its
 /// devices stay as they were last seen.
 pub(super) fn per_card<C, R>(
@@ -24,10 +42,26 @@ where
     C: Send + 'static,
     R: Send + 'static,
 {
-    let places: Vec<Place> = cards.iter().map(|(place, _)| place.clone()).collect();
-    let outcomes = fence.each(cards, |((card, _), _)| card.clone(), move |(_, card)| work(card));
+    let units = cards.into_iter().map(|(place, card)| (Unit { place, classes: Vec::new() }, card)).collect();
+    per_unit(vendor, found, fence, units, work)
+}
+
+/// [`per_card`] for parts of cards.
+pub(super) fn per_unit<C, R>(
+    vendor: &'static str,
+    found: &mut Found,
+    fence: &Fence,
+    units: Vec<(Unit, C)>,
+    work: impl Fn(C) -> R + Send + Sync + 'static,
+) -> Vec<R>
+where
+    C: Send + 'static,
+    R: Send + 'static,
+{
+    let all: Vec<Unit> = units.iter().map(|(unit, _)| unit.clone()).collect();
+    let outcomes = fence.each(units, |(unit, _)| unit.key(), move |(_, content)| work(content));
     let mut answers = Vec::new();
-    for ((card, path), outcome) in places.into_iter().zip(outcomes) {
+    for (Unit { place: (card, path), classes }, outcome) in all.into_iter().zip(outcomes) {
         let (error, finding) = match outcome {
             Outcome::Done(answer) => {
                 answers.push(answer);
@@ -40,7 +74,12 @@ where
             Outcome::Panicked(message) => (format!("defect in the scan: {message}"), None),
         };
         found.problems.push(Problem::new(vendor, path, error));
-        found.unseen.push(NotExamined { vendor, card: Some(card), finding });
+        let unseen = NotExamined { finding, ..NotExamined::new(vendor, Some(card)) };
+        if classes.is_empty() {
+            found.unseen.push(unseen);
+        } else {
+            found.unseen.extend(classes.into_iter().map(|class| unseen.clone().of_class(class)));
+        }
     }
     answers
 }

@@ -28,6 +28,21 @@ fn a_device_of_a_class_has_its_id_its_node_its_function_and_its_class_as_a_fact(
 }
 
 #[test]
+fn a_scan_says_that_a_device_can_go_without_an_event_where_its_class_asks_for_an_attribute() {
+    let tree = widget("state = well\nidVendor = 1a86");
+    tree.add("sys/devices/virtual/widget/state = well");
+    for (find, expected) in [
+        (json!({}), false),
+        (json!({"attr": {"state": "well"}}), true),
+        (json!({"attr": {"state": "down"}}), false),
+        (json!({"above": {"attr": {"state": "well"}}}), true),
+        (json!({"attr": {"idVendor": "1a86"}}), false),
+    ] {
+        assert_eq!(scan(&tree, &[class(&json!({"find": find}))]).changes_in_silence, expected, "{find}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_not_mentioned() {
     let tree = npus();
     for change in [
@@ -140,15 +155,21 @@ fn a_fact_that_no_name_and_no_node_needs_is_a_problem_beside_the_device_unless_i
         fact("missing", json!({})),
         fact("no_number", json!({"read": "word", "type": "number"})),
         fact("behind", json!({"read": "{word}/x", "optional": true})),
+        fact("many", json!({"optional": true})),
+        fact("also_many", json!({"read": "many"})),
+        fact("one_of_many", json!({"read": "many", "key": "b"})),
     ]}));
+    tree.write("sys/devices/virtual/widget/widget0/many", "a = 1\nb = 2\n");
     let scan = scan(&tree, &[class]);
     let device = &scan.devices[0];
     let own = "/sys/devices/virtual/widget/widget0";
     assert_eq!(
         problems(&scan),
         [
+            format!("{own}/word: \"x\" is not in `map` of `unmapped`"),
             format!("{own}/missing: No such file or directory (os error 2)"),
-            format!("{own}/word: \"x\" where a number should be")
+            format!("{own}/word: \"x\" where a number should be"),
+            format!("{own}/many: several lines: add `key`, the word before `=` or `:` in the line that counts"),
         ]
     );
     assert!(scan.problems.iter().all(|problem| problem.device.as_deref() == Some("widget0")));
@@ -161,13 +182,41 @@ fn a_fact_that_no_name_and_no_node_needs_is_a_problem_beside_the_device_unless_i
         ("constant", "same"),
         ("link", "end"),
         ("node_name", "dev"),
+        ("one_of_many", "2"),
     ] {
         assert_eq!(device.text(name).as_deref(), Some(value), "{name}");
     }
-    for name in ["absent", "unmapped", "missing", "no_number", "behind"] {
+    for name in ["absent", "unmapped", "missing", "no_number", "behind", "many", "also_many"] {
         assert_eq!(device.text(name), None, "{name}");
     }
     assert_eq!(paths(device), ["/dev/widget0"]);
+}
+
+#[test]
+fn a_group_whose_fact_means_nothing_holds_back_no_other_group() {
+    let below = "sys/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/video4linux";
+    let tree = camera();
+    tree.add(&format!("{below}/video0/serial = A1\n{below}/video1/serial = strange"));
+    let mut cameras = of_cameras();
+    cameras["facts"] =
+        class(&json!({"facts": [{"name": "serial", "read": "serial", "map": {"A1": "first"}}]}))["facts"].clone();
+    let scan = scan(&tree, &[cameras]);
+    assert_eq!((ids(&scan), unseen(&scan)), (vec!["first"], vec!["video1"]));
+    assert_eq!(problems(&scan), [format!("/{below}/video1/serial: \"strange\" is not in `map` of `serial`")]);
+}
+
+#[test]
+fn a_limit_on_a_file_without_a_number_is_said_where_a_fact_is_of_that_file() {
+    let tree = widget("word = hot");
+    let health = json!([{"read": "word", "beyond": 3, "reason": "widget-hot"}]);
+    let of_fact = class(&json!({"health": health, "facts": [{"name": "word", "read": "word"}]}));
+    let found = scan(&tree, &[of_fact]);
+    let own = "/sys/devices/virtual/widget/widget0";
+    assert_eq!(problems(&found), [format!("{own}/word: \"hot\" where `beyond` needs a number")]);
+    assert_eq!(ids(&found), ["widget0"]);
+    tree.write(&format!("{own}/word")[1..], "0x2\n");
+    let number = class(&json!({"health": health, "facts": [{"name": "word", "read": "word"}]}));
+    assert_eq!(problems(&scan(&tree, &[number])), [""; 0]);
 }
 
 #[test]
@@ -235,7 +284,7 @@ fn of_two_classes_that_give_one_id_on_one_function_the_first_has_it_and_it_is_sa
 }
 
 /// A camera with two nodes, on a USB port.
-fn camera() -> Tree {
+pub(crate) fn camera() -> Tree {
     let tree = Tree::new("sys/devices/pci0000:00/0000:00:14.0/numa_node = 1");
     for node in ["video0", "video1"] {
         let below = "sys/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0";
@@ -265,6 +314,29 @@ fn entries_of_a_group_are_one_device_near_their_usb_controller() {
     assert_eq!(device.text("name").as_deref(), Some("video0,video1"));
     assert_eq!(device.text("usb_port").as_deref(), Some("1-2"));
     assert_eq!(device.numa_source, "/sys/devices/pci0000:00/0000:00:14.0/numa_node");
+}
+
+#[test]
+fn entries_of_one_function_that_are_one_device_name_it_once_and_have_each_problem_once() {
+    let tree = npus();
+    let below = format!("{ROOT}/0000:00:0b.0");
+    tree.add(&format!("{below}/release = v1\n{below}/accel/accel0/device -> ../../../0000:00:0b.0"));
+    tree.add(&class_device("accel", &below, "accel5", "261:5"));
+    tree.add(&format!("{below}/accel/accel5/device -> ../../../0000:00:0b.0\ndev/accel5"));
+    let mut both = npu();
+    both["find"]["device"] = json!(["0x7d1d"]);
+    both["group"] = json!("pci_address");
+    let release =
+        json!({"facts": [{"name": "release", "read": "device/release", "type": "version", "optional": true}]});
+    both["facts"] = class(&release)["facts"].clone();
+    let scan = scan(&tree, &[both]);
+    assert_eq!(ids(&scan), ["accel0-0", "accel1-0"]);
+    let device = &scan.devices[0];
+    assert_eq!(device.text("pci_address").as_deref(), Some("0000:00:0b.0"));
+    assert_eq!(device.text("name").as_deref(), Some("accel0,accel5"));
+    assert_eq!((device.functions.len(), paths(device).len()), (1, 2));
+    let own: Vec<_> = scan.problems.iter().map(|one| (one.device.as_deref(), one.error.as_str())).collect();
+    assert_eq!(own, [(Some("accel0-0"), "\"v1\" where a version (1.2.3) should be")]);
 }
 
 #[test]
@@ -481,41 +553,4 @@ fn a_node_that_generic_offers_is_left_to_it_also_where_the_class_names_a_link_to
     let found = Scanner::new(tree.host(), &Settings::from_json(&settings::json(&all)).unwrap()).scan(&|| {});
     assert_eq!(found.devices.iter().map(|device| &*device.vendor).collect::<Vec<_>>(), ["generic"]);
     assert!(notices(&found)[0].starts_with("/dev/widget0: left out of class `widget`"), "{:?}", notices(&found));
-}
-
-#[test]
-fn whoever_writes_a_class_is_told_why_an_entry_is_no_device_of_it() {
-    let tree = npus();
-    tree.add(&function("0000:00:0d.0", "habanalabs", "1da3:1020"));
-    tree.add(&class_device("accel", &format!("{ROOT}/0000:00:0d.0"), "accel2", "261:2"));
-    let mut broken = npu();
-    broken["name"] = json!("broken");
-    broken["facts"] = class(&json!({"facts": [{"name": "kind", "read": "kind"}]}))["facts"].clone();
-    broken["resource"] = json!("example.com/{kind}");
-    let mut other = npu();
-    (other["name"], other["find"]["attr"]) = (json!("other"), json!({"dev": "261:7"}));
-    let mut again = npu();
-    again["name"] = json!("again");
-    let entries = scanner(&tree, &[npu(), broken, other, again]).class_entries();
-    let told = |class: &str| {
-        let of_class = entries.iter().filter(|entry| entry.class == class);
-        let row =
-            |entry: &ClassEntry| (entry.path.file_name().unwrap().to_str().unwrap().to_owned(), entry.why.clone());
-        assert!(entries.iter().all(|entry| entry.is_taken == entry.why.is_empty()));
-        of_class.map(row).collect::<Vec<_>>()
-    };
-    let rows = |rows: [(&str, &str); 4]| rows.map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec();
-    let others = ("the driver is `habanalabs`, not `intel_vpu`", "the name does not fit `accel{n}`");
-    let names = ["accel_controlD0", "accel0", "accel1", "accel2"];
-    let of = |why: &str| rows([(names[0], others.1), (names[1], why), (names[2], why), (names[3], others.0)]);
-    let sorted = |mut rows: Vec<(String, String)>| {
-        rows.sort();
-        rows
-    };
-    assert_eq!(sorted(told("intel-npu")), sorted(of("")));
-    assert_eq!(sorted(told("again")), sorted(of("class `intel-npu` has it")));
-    let broken = told("broken").into_iter().find(|(name, _)| name == "accel0").unwrap();
-    assert!(broken.1.ends_with("accel0/kind: No such file or directory (os error 2)"), "{broken:?}");
-    let other = told("other").into_iter().find(|(name, _)| name == "accel0").unwrap();
-    assert_eq!(other.1, "`dev` is `261:0`, not `261:7`");
 }

@@ -71,6 +71,33 @@ fn an_entry_that_leads_out_of_sys_is_none() {
 }
 
 #[test]
+fn what_is_wrong_with_one_class_on_a_host_says_nothing_of_another() {
+    let tree = widget("mode = strange");
+    tree.add("sys/class/looped -> looped");
+    symlink("entry", tree.path("sys/class/widget/entry")).unwrap();
+    let of = |name: &str, changes: &Value| {
+        let mut changes = changes.clone();
+        (changes["name"], changes["resource"]) = (json!(name), json!(format!("example.com/{name}")));
+        class(&changes)
+    };
+    let mode = json!([{"name": "mode", "read": "mode", "map": {"known": "known"}}]);
+    let wrong = [
+        of("no-directory", &json!({"find": {"class": "looped"}})),
+        of("no-bus", &json!({"find": {"class": null, "bus": "nothing"}, "nodes": [{"path": "x"}]})),
+        of("strange", &json!({"find": {"name": "widget{n}"}, "facts": mode, "id": "{mode}"})),
+    ];
+    let right = of("right", &json!({"find": {"name": "widget0"}}));
+    for (place, one) in wrong.iter().enumerate() {
+        let found = scan(&tree, &[right.clone(), one.clone()]);
+        assert_eq!(ids(&found), ["widget0"], "{place}");
+        assert!(found.unseen.iter().all(|part| part.class.as_deref() == one["name"].as_str()), "{:?}", found.unseen);
+    }
+    let all = scan(&tree, &[wrong[0].clone(), wrong[1].clone(), right]);
+    assert_eq!(ids(&all), ["widget0"]);
+    assert_eq!(all.unseen.iter().map(|part| part.class.as_deref()).collect::<Vec<_>>(), [Some("no-directory")]);
+}
+
+#[test]
 fn what_is_no_directory_in_a_directory_of_entries_is_no_device() {
     let outside = Tree::new("widget3/x");
     let tree = widget("");
@@ -108,6 +135,19 @@ fn a_node_is_below_dev_whatever_the_facts_and_links_say() {
         let scan = scan(&tree, &[class(&json!({"facts": facts, "nodes": [{"path": node}]}))]);
         assert_eq!((ids(&scan), unseen(&scan), scan.problems.len()), (vec![], vec!["widget0"], 1), "{file}");
     }
+}
+
+#[test]
+fn a_file_that_is_wrong_for_all_entries_is_one_problem() {
+    let tree = npus();
+    tree.write("sys/module/accel/version", "");
+    let facts = json!([{"name": "version", "read": "/sys/module/accel/version"}]);
+    let mut needed = npu();
+    needed["facts"] = class(&json!({"facts": facts}))["facts"].clone();
+    needed["id"] = json!("{name}-{version}");
+    let scan = scan(&tree, &[needed]);
+    assert_eq!((ids(&scan), unseen(&scan)), (vec![], vec!["0000:00:0b.0", "0000:00:0c.0"]));
+    assert_eq!(problems(&scan), ["/sys/module/accel/version: empty"]);
 }
 
 #[test]
@@ -165,140 +205,5 @@ fn a_class_that_makes_no_sense_is_refused_with_its_name_and_the_key() {
         let text = settings::json(&json!({"vendors": {"classes": [class(&change)]}}));
         let error = Settings::from_json(&text).unwrap_err();
         assert!(error.contains("class `widget`") && error.contains(complaint), "{change}: {error}");
-    }
-}
-
-/// Paths that a class may ask for.
-fn random_file() -> impl Strategy<Value = &'static str> {
-    prop_oneof![Just("a"), Just("b"), Just("link"), Just("b/a"), Just("dev"), Just("e{n}")]
-}
-
-fn random_node() -> impl Strategy<Value = Value> {
-    let path = prop_oneof![
-        Just("{node}"),
-        Just("{a}"),
-        Just("{b}"),
-        Just("e{n}"),
-        Just("a"),
-        Just("b/{a}"),
-        Just("char/{number}"),
-        Just("c/{name}")
-    ];
-    (path, any::<bool>(), any::<bool>())
-        .prop_map(|(path, optional, common)| json!({"path": path, "optional": optional, "common": common}))
-}
-
-fn random_class() -> impl Strategy<Value = Value> {
-    let way = prop_oneof![3 => Just("read"), 1 => Just("link"), 1 => Just("entry"), 1 => Just("is")];
-    let fact =
-        |name: &'static str, file| (way.clone(), file).prop_map(move |(way, file)| json!({"name": name, way: file}));
-    let file_of_facts = || prop_oneof![3 => random_file(), 1 => Just("{a}")];
-    let id = prop_oneof![Just("{name}"), Just("{n}"), Just("{a}"), Just("x")];
-    let above = prop_oneof![Just(json!({"name": "e{n}"})), Just(json!({"attr": {"a": "a"}}))];
-    (
-        prop_oneof![Just("k"), Just("m")],
-        (fact("a", random_file().boxed()), fact("b", file_of_facts().boxed())),
-        proptest::collection::vec(random_node(), 0..3),
-        proptest::option::weighted(0.1, above),
-        (id, file_of_facts(), any::<bool>()),
-        1..3_u32,
-        proptest::bool::weighted(0.1),
-    )
-        .prop_map(|(directory, (a, b), nodes, above, (id, read, has_group), shares, vm)| {
-            let id = if shares > 1 { format!("{id}{{share}}") } else { id.to_owned() };
-            class(&json!({
-                "name": directory, "find": {"class": directory, "name": "e{n}", "above": above}, "facts": [a, b], "nodes": nodes,
-                "id": id, "shares": shares, "vm": vm, "health": [{"read": read, "absent": true, "reason": "x"}],
-                "group": if has_group { json!("a") } else { Value::Null }, "function": "{a}",
-            }))
-        })
-}
-
-/// Entries of two classes, with files, links in and out, and nodes.
-fn random_tree() -> impl Strategy<Value = Vec<(String, String)>> {
-    let place = (
-        prop_oneof![Just("k"), Just("m")],
-        0..3_u8,
-        prop_oneof![Just("a"), Just("b"), Just("dev"), Just("uevent"), Just("link"), Just("b/a"), Just("iommu_group")],
-    )
-        .prop_map(|(class, number, file)| format!("sys/class/{class}/e{number}/{file}"));
-    let path = prop_oneof![
-        4 => place,
-        1 => "[a-c]{1,2}".prop_map(|name| format!("dev/{name}")),
-        1 => (0..3_u8).prop_map(|number| format!("dev/e{number}")),
-        1 => (0..3_u8).prop_map(|number| format!("sys/class/m/e{number}")),
-    ];
-    let content = prop_oneof![
-        4 => prop_oneof![
-            Just("a".to_owned()), Just("b\nc".to_owned()), Just("1:2".to_owned()), Just("../x".to_owned()), Just(String::new()),
-            Just("/etc/shadow".to_owned()),
-            Just("DEVNAME=e0".to_owned()), Just("DEVNAME=../etc/shadow".to_owned()), Just("MAJOR=1\nMINOR=2\nDEVNAME=a".to_owned()),
-        ],
-        1 => prop_oneof![
-            Just("-> ..".to_owned()), Just("-> /etc".to_owned()), Just("-> a".to_owned()), Just("-> ../../k/e0".to_owned()),
-            Just("-> ../../../../../etc/shadow".to_owned()), Just("-> e1".to_owned()), Just("-> /dev/a".to_owned()),
-        ],
-    ];
-    proptest::collection::vec((path, content), 8..48)
-}
-
-/// The classes without any other vendor.
-fn alone(classes: &[Value]) -> Value {
-    let mut vendors = json!({"classes": classes});
-    for section in ["intel_fpga", "nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma"] {
-        vendors[section] = json!({"enabled": false});
-    }
-    json!({"probe_timeout": 20, "vendors": vendors})
-}
-
-fn plant(files: &[(String, String)]) -> Tree {
-    let tree = Tree::new("etc/shadow = secret");
-    for (path, content) in files {
-        let path = tree.path(path);
-        let Some(parent) = path.parent().filter(|parent| fs::create_dir_all(parent).is_ok()) else { continue };
-        let outside =
-            parent.canonicalize().is_ok_and(|parent| !parent.starts_with(tree.path("").canonicalize().unwrap()));
-        if outside || path.symlink_metadata().is_ok() {
-            continue;
-        }
-        let _ = match content.strip_prefix("-> ") {
-            Some(target) => symlink(target, path),
-            None => fs::write(path, content),
-        };
-    }
-    tree
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, max_shrink_iters: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_class_and_no_tree_gives_a_node_outside_of_dev_or_one_node_to_two(
-        classes in proptest::collection::vec(random_class(), 1..4), files in random_tree(),
-    ) {
-        let text = settings::json(&alone(&classes));
-        let settings = Settings::from_json(&text).unwrap();
-        let tree = plant(&files);
-        let found = Scanner::new(tree.host(), &settings).scan(&|| {});
-        let mut owners = BTreeMap::new();
-        for problem in &found.problems {
-            prop_assert!(!problem.error.contains("defect"), "{problem:?}");
-        }
-        for device in &found.devices {
-            prop_assert!(device.attributes.values().all(|fact| fact.value.to_string() != "secret"), "{device:?}");
-            let mut ends = BTreeSet::new();
-            for path in &device.paths {
-                prop_assert!(path.is_node && path.path.starts_with("/dev/") && !path.path.split('/').any(|name| name == ".."), "{path:?}");
-                let end = in_root(&tree.host(), Path::new(&path.path)).unwrap();
-                prop_assert!(end.starts_with(tree.path("dev")), "{path:?} leads to {end:?}");
-                if path.role != "common" {
-                    ends.insert(end);
-                }
-            }
-            for end in ends {
-                let other = owners.insert(end, device.id.clone());
-                prop_assert!(other.is_none(), "{other:?} and {device:?}");
-            }
-        }
     }
 }

@@ -5,6 +5,8 @@
 
 mod devices;
 mod limits;
+mod not_taken;
+mod random_classes;
 #[path = "../settings/mod.rs"]
 mod settings;
 #[path = "../tree/mod.rs"]
@@ -68,8 +70,10 @@ fn edits(classes: &[Value], device: &Device, resource: &str) -> Edits {
     scanner.edits(device, &Platform::default(), Way::DevicePlugin, resource, None).unwrap()
 }
 
-/// Random classes and trees.
-const CASES: u32 = 128;
+/// The number of random classes and trees: `PROPTEST_CASES`, or few.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok()).unwrap_or(128)
+}
 
 const ROOT: &str = "sys/devices/pci0000:00";
 

@@ -44,6 +44,12 @@ pub fn of_class(attribute: impl Into<PathBuf>, limit: Limit, reason: String) -> 
     Reading { source: ABOUT.name, reason: reason.into(), attribute: attribute.into(), limit }
 }
 
+/// Whether a file with this text shows a number that a reading of a class can compare.
+#[must_use]
+pub fn is_number(text: &str) -> bool {
+    reading::number(text).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::{FUNCTION, Tree};
@@ -72,6 +78,10 @@ mod tests {
             let reading = of_class(&file, limit.clone(), "widget-broken".to_owned());
             let seen = tree.watch(&ClassHealth, &Device { readings: vec![reading], ..Device::default() }).observation();
             let seen = match seen {
+                Observation::NotLooked(why) => {
+                    assert_eq!((content, &*why), (Some("many\n"), "state is \"many\", which is no number"));
+                    None
+                }
                 Observation::Seen(finding) => {
                     assert_eq!((&*finding.source, &*finding.reason, &finding.file), ("class", "widget-broken", &file));
                     Some(finding.detail)

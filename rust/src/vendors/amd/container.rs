@@ -78,7 +78,7 @@ fn topology(host: &Host, fence: &Fence, stable_tree: &Arc<StableTree>, found: &m
     };
     let path = host.own_path(kfd_topology::nodes_directory(host));
     found.problems.push(Problem::new(VENDOR, path, error));
-    found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+    found.unseen.push(NotExamined::new(VENDOR, None));
     Known::NotExamined
 }
 

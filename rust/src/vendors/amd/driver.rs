@@ -91,7 +91,7 @@ impl BoundBefore {
 fn unbound(host: &Host, address: &str, function: &Path) -> NotExamined {
     let finding =
         scan::finding(scan::DRIVER_UNBOUND, host.own_path(function.join("driver")), UNBOUND).reading("absent");
-    NotExamined { vendor: VENDOR, card: Some(address.to_owned()), finding: Some(finding) }
+    NotExamined { vendor: VENDOR, class: None, card: Some(address.to_owned()), finding: Some(finding) }
 }
 
 fn is_undriven(function: &Path) -> bool {

@@ -155,12 +155,12 @@ fn is_partition(name: &str) -> bool {
 /// Adds the problem of an unreadable directory, and keeps all devices as they were.
 fn unseen(host: &Host, error: &AttributeError, found: &mut Found) {
     found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), &error.cause));
-    found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+    found.unseen.push(NotExamined::new(VENDOR, None));
 }
 
 /// Keeps the devices of this card, or of this partition on any card, as they were.
 fn keep(name: String, found: &mut Found) {
-    found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
+    found.unseen.push(NotExamined::new(VENDOR, Some(name)));
 }
 
 /// `DRM_MAJOR`. The number in a node's name is its minor number, both for primary and for render nodes.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::definition::{CLASS, DeviceClass, NAME};
 use super::inspection::{Made, OwnNode};
-use crate::device::{Device, Found, NotExamined, Problem, Value};
+use super::not_examined;
+use crate::device::{Device, Found, Problem, Value};
 
 /// The fact with the address of the PCI function.
 const PCI_ADDRESS: &str = "pci_address";
@@ -52,22 +53,25 @@ pub(super) fn add(
     let mut groups: HashMap<Group, usize> = HashMap::new();
     let mut whole: Vec<Whole> = Vec::with_capacity(made.len());
     for mut one in made {
-        found.problems.append(&mut one.problems);
         for &other in &one.also {
             let what =
                 format!("also fits class `{}`; class `{}` is before it", classes[other].name, classes[one.class].name);
             found.notices.push(Problem::new(vendor, &one.path, what).of(&one.device.id));
         }
-        let group = one.group.map(|group| (one.class, group));
+        let group = one.group.take().map(|group| (one.class, group));
         if group.as_ref().is_some_and(|group| lacking.has(group)) {
-            found.unseen.push(NotExamined { vendor, card: Some(one.device.card), finding: None });
+            found.problems.append(&mut one.problems);
+            found.unseen.push(not_examined(vendor, &classes[one.class], Some(one.device.card)));
             continue;
         }
         let place = group.map(|group| *groups.entry(group).or_insert(whole.len()));
         match place.and_then(|place| whole.get_mut(place)) {
-            Some(first) => first.take(one.device, one.nodes),
-            None => whole.push(Whole { device: one.device, nodes: one.nodes, path: one.path }),
+            Some(first) => first.take(one),
+            None => whole.push(Whole { device: one.device, nodes: one.nodes, path: one.path, problems: one.problems }),
         }
+    }
+    for one in &mut whole {
+        found.problems.append(&mut one.problems);
     }
     let mut taken = Taken::default();
     for one in whole {
@@ -88,16 +92,21 @@ struct Whole {
     nodes: Vec<OwnNode>,
     /// Its first entry, without the host root.
     path: PathBuf,
+    problems: Vec<Problem>,
 }
 
 impl Whole {
     /// Adds another entry of the group. Facts are those of the first entry, but for the two that name it.
-    fn take(&mut self, other: Device, nodes: Vec<OwnNode>) {
+    fn take(&mut self, Made { device: other, nodes, problems, .. }: Made) {
         let own = &mut self.device;
+        self.problems.extend(problems.into_iter().map(|problem| problem.of(&own.id)));
         for name in [NAME, PCI_ADDRESS] {
             let more = other.text(name);
             if let Some((fact, more)) = own.attributes.get_mut(name).zip(more) {
-                fact.value = Value::Text(format!("{},{more}", fact.value));
+                let known = fact.value.to_string();
+                if !known.split(',').any(|known| known == more) {
+                    fact.value = Value::Text(format!("{known},{more}"));
+                }
             }
         }
         for path in other.paths {

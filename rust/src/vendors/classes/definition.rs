@@ -18,6 +18,9 @@ pub(super) const NODE: &str = "node";
 pub(super) const NUMBER: &str = "number";
 pub(super) const SHARE: &str = "share";
 
+/// Attributes that a USB device has as long as it is plugged in.
+const STEADY: [&str; 3] = ["idVendor", "idProduct", "serial"];
+
 /// The most shares of a device.
 const MOST_SHARES: u32 = 10_000;
 
@@ -64,6 +67,16 @@ pub(super) enum Within {
     Class(String),
     /// A directory below /sys/bus.
     Bus(String),
+}
+
+impl Within {
+    /// The directory of the kind, without the host root: below /sys/class the kernel counts names, on a bus they are places.
+    pub(super) fn path(&self) -> String {
+        match self {
+            Self::Class(class) => format!("/sys/class/{class}"),
+            Self::Bus(bus) => format!("/sys/bus/{bus}"),
+        }
+    }
 }
 
 /// The nearest directory above an entry that has such a name and such attributes.
@@ -242,6 +255,26 @@ impl DeviceClass {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is meant for an accelerator with these ids, or without known ones, whether or not it makes a device of it.
+    #[must_use]
+    pub fn is_for(&self, id: Option<(u16, u16)>, driver: Option<&str>, is_in_accel: bool) -> bool {
+        let Find { within, drivers, makers, models, .. } = &self.find;
+        let is_named = !drivers.is_empty() && driver.is_some_and(|driver| drivers.iter().any(|known| known == driver));
+        let is_of_accel = is_in_accel && drivers.is_empty() && *within == Within::Class("accel".to_owned());
+        let is_of_maker = |maker: u16| makers.is_empty() || makers.contains(&maker.into());
+        match id {
+            Some((maker, model)) if models.contains(&model.into()) => is_of_maker(maker),
+            Some((maker, _)) => models.is_empty() && is_of_maker(maker) && (is_named || is_of_accel),
+            None => models.is_empty() && (is_named || is_of_accel),
+        }
+    }
+
+    /// Whether an entry stops being a device when a file's text changes, of which no event tells.
+    pub(super) fn asks_for_attributes(&self) -> bool {
+        let above = self.find.above.iter().flat_map(|above| above.attributes.keys());
+        self.find.attributes.keys().chain(above).any(|name| !STEADY.contains(&name.as_str()))
     }
 
     /// Whether each place is filled by something, and each name has one meaning.

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use super::assembly::Lacking;
 use super::definition::{DeviceClass, Find, Within};
 use super::files::directory_in_sys;
+use super::not_examined;
 use super::template::Parts;
 use crate::bus::functions::Functions;
 use crate::bus::pci;
 use crate::bus::usb::Port;
-use crate::device::{Found, NotExamined, Problem};
+use crate::device::{Found, Problem};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 use crate::host::directory::Directory;
@@ -79,7 +80,7 @@ pub(super) fn entries(
     let mut search = Search::new(host, vendor, found);
     for (place, class) in classes.iter().enumerate() {
         for directory in directories(&class.find) {
-            if search.add(place, &class.find, &directory) == Err(Missing::Unknown) {
+            if search.add(place, class, &directory) == Err(Missing::Unknown) {
                 lacking.add_any([place]);
             }
         }
@@ -130,7 +131,13 @@ pub(super) fn refusal(host: &Host, find: &Find, entry: &Entry) -> Result<Parts, 
     if !find.is_of_function() {
         return Ok(parts);
     }
-    let address = entry.function.as_deref().and_then(pci::address_of).ok_or("it belongs to no PCI function")?;
+    let without = || match Port::of(&entry.path) {
+        Some(_) => {
+            "it is on USB, and `driver`, `vendor` and `device` are of a PCI function: `attr` or `above` can ask for idVendor"
+        }
+        None => "it belongs to no PCI function",
+    };
+    let address = entry.function.as_deref().and_then(pci::address_of).ok_or_else(without)?;
     let functions = Functions::of(host).ok_or("there is no PCI bus")?;
     let driver = functions.driver(address).unwrap_or_default();
     if !find.drivers.is_empty() && !find.drivers.contains(&driver) {
@@ -159,10 +166,14 @@ impl<'s> Search<'s> {
     ///
     /// # Errors
     /// If the directory is missing, or an entry is not known.
-    fn add(&mut self, place: usize, find: &Find, directory: &str) -> Result<(), Missing> {
+    fn add(&mut self, place: usize, class: &DeviceClass, directory: &str) -> Result<(), Missing> {
+        let find = &class.find;
         let mut listing = match self.listed.remove(directory).unwrap_or_else(|| self.list(directory)) {
             Ok(listing) => listing,
             Err(missing) => {
+                if missing == Missing::Unknown {
+                    self.found.unseen.push(not_examined(self.vendor, class, None));
+                }
                 self.listed.insert(directory.to_owned(), Err(missing));
                 return Err(missing);
             }
@@ -182,7 +193,10 @@ impl<'s> Search<'s> {
             };
             match path {
                 Ok(path) => self.take(place, find, name, path, parts),
-                Err(Missing::Unknown) => added = Err(Missing::Unknown),
+                Err(Missing::Unknown) => {
+                    self.found.unseen.push(not_examined(self.vendor, class, Some(name.clone())));
+                    added = Err(Missing::Unknown);
+                }
                 Err(Missing::Absent) => {}
             }
         }
@@ -192,17 +206,15 @@ impl<'s> Search<'s> {
 
     /// The directory of an entry. That it cannot be found is a problem, unless the entry has gone.
     fn path(&mut self, open: &Directory, name: &str) -> Result<PathBuf, Missing> {
-        self.behind(open, name).map_err(|error| self.missing(error, Some(name)))
+        self.behind(open, name).map_err(|error| self.missing(error))
     }
 
     /// Tells of an error, unless nothing is there.
-    fn missing(&mut self, error: AttributeError, card: Option<&str>) -> Missing {
+    fn missing(&mut self, error: AttributeError) -> Missing {
         if error.is_absent() {
             return Missing::Absent;
         }
         self.found.problems.push(Problem::new(self.vendor, self.host.own_path(&error.path), error.cause));
-        let card = card.map(str::to_owned);
-        self.found.unseen.push(NotExamined { vendor: self.vendor, card, finding: None });
         Missing::Unknown
     }
 
@@ -232,7 +244,7 @@ impl<'s> Search<'s> {
         });
         match opened.and_then(|open| Ok((open.names()?, open))) {
             Ok((names, open)) => Ok(Listing { open, names, paths: HashMap::new() }),
-            Err(error) => Err(self.missing(error, None)),
+            Err(error) => Err(self.missing(error)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Files of an entry, each read once; none of them outside of /sys and /proc/driver, whatever links lead there.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{self, Directory};
-use crate::host::resolve::{in_root, read_unlinked};
+use crate::host::resolve::{in_root, is_unlinked_directory, read_unlinked};
 
 /// The files that were read for one entry.
 pub(super) struct Files<'h> {
@@ -32,6 +32,9 @@ pub(super) fn in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError
 /// # Errors
 /// See there; `ENOTDIR`.
 pub(super) fn directory_in_sys(host: &Host, path: &Path) -> Result<PathBuf, AttributeError> {
+    if path.starts_with("/sys") && is_unlinked_directory(host, path) {
+        return Ok(host.absolute(path));
+    }
     let place = in_sys(host, path)?;
     match rustix::fs::lstat(&place).map(|found| FileType::from_raw_mode(found.st_mode)) {
         Ok(FileType::Directory) => Ok(place),
@@ -74,6 +77,15 @@ impl<'h> Files<'h> {
         read
     }
 
+    /// The text of a file, if it was read.
+    pub(super) fn known(&self, place: &Path) -> Option<&str> {
+        let attributes = self.read.iter().filter_map(|(_, read)| read.as_ref().ok());
+        attributes
+            .map(|attribute| (attribute.path(), attribute.text()))
+            .find(|(path, _)| *path == place)
+            .map(|(_, text)| text)
+    }
+
     /// The path of a file, all links followed.
     pub(super) fn place(&self, directory: &Path, name: &str) -> Result<PathBuf, AttributeError> {
         resolved(self.host, &self.host.own_path(self.path(directory, name)?), &self.roots)
@@ -104,11 +116,8 @@ impl<'h> Files<'h> {
     /// The path by its name alone: nothing else is ever opened, so that no node of /dev notices a class.
     fn path(&self, directory: &Path, name: &str) -> Result<PathBuf, AttributeError> {
         let path = if name.starts_with('/') { self.host.absolute(name) } else { directory.join(name) };
-        let is_inside = self.roots.iter().any(|root| path.starts_with(root));
-        if is_inside && !path.components().any(|name| name == Component::ParentDir) {
-            Ok(path)
-        } else {
-            Err(outside(self.host, path))
-        }
+        // A directory is in them already.
+        let is_inside = !name.starts_with('/') || self.roots.iter().any(|root| path.starts_with(root));
+        if is_inside && !name.split('/').any(|name| name == "..") { Ok(path) } else { Err(outside(self.host, path)) }
     }
 }

@@ -20,7 +20,7 @@ use crate::bus::pci;
 use crate::bus::usb::Port;
 use crate::device::{Device, HostPath, Limit, Problem, Value};
 use crate::fact_kinds::FactKind;
-use crate::health::sources::class_health::of_class;
+use crate::health::sources::class_health::{is_number, of_class};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, device_number};
 use crate::host::directory;
@@ -42,6 +42,8 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct NotKnown {
     pub(super) problem: Problem,
+    /// The places of the classes that it may be of.
+    pub(super) may_be: Vec<usize>,
     /// The place of its class, and its group, if they are known.
     pub(super) group: Option<(usize, String)>,
     /// The places of classes of which it may be in any group.
@@ -79,8 +81,18 @@ struct Unknown {
     /// The file, without the host root.
     path: PathBuf,
     error: String,
-    /// Whether that is as the class expects: an optional fact that the hardware does not have.
-    is_expected: bool,
+    lack: Lack,
+}
+
+/// What there is in the place of a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// Nothing: the hardware may be without it, and an optional fact is not missed.
+    Nothing,
+    /// Something else than the class expects.
+    Strange,
+    /// Nobody knows: it cannot be read.
+    Unread,
 }
 
 /// A fact of an entry.
@@ -99,8 +111,8 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
             Err(_) if chosen.is_some() => {}
             Err(error) => {
                 let problem = Problem::new(vendor, host.own_path(error.path), error.cause);
-                let classes = entry.classes[tried..].iter().map(|(place, _)| *place).collect();
-                return Answer::NotKnown(NotKnown { problem, group: None, classes });
+                let classes: Vec<_> = entry.classes[tried..].iter().map(|(place, _)| *place).collect();
+                return Answer::NotKnown(NotKnown { problem, may_be: classes.clone(), group: None, classes });
             }
         }
     }
@@ -122,12 +134,13 @@ pub(super) fn inspect(host: &Host, vendor: &'static str, classes: &[DeviceClass]
     let made = inspection.make(parts);
     let Inspection { device, group, nodes, unknown, .. } = inspection;
     if let Err(unknown) = made {
-        // What has no such fact is in no group.
-        let is_in_none =
-            unknown.is_expected || classes[place].group.as_deref().is_none_or(|name| pci::FACTS.contains(&name));
+        // What has no such fact, or one that means nothing, is in no group.
+        let is_in_none = unknown.lack != Lack::Unread
+            || classes[place].group.as_deref().is_none_or(|name| pci::FACTS.contains(&name));
         let any = if group.is_some() || is_in_none { Vec::new() } else { vec![place] };
         let problem = Problem::new(vendor, unknown.path, unknown.error);
-        return Answer::NotKnown(NotKnown { problem, group: group.map(|group| (place, group)), classes: any });
+        let group = group.map(|group| (place, group));
+        return Answer::NotKnown(NotKnown { problem, may_be: vec![place], group, classes: any });
     }
     let problem = |one: Unknown| Problem::new(vendor, one.path, one.error).of(&device.id);
     let problems = unknown.into_iter().map(problem).collect();
@@ -247,7 +260,7 @@ impl Inspection<'_> {
 
     fn add_facts(&mut self, parts: Parts) {
         let own = self.host.own_path(&self.entry.path);
-        self.device.note(CLASS, self.class.name.as_str(), &own);
+        self.device.note(CLASS, self.class.name.as_str(), self.class.find.within.path());
         self.device.note(NAME, plain(&self.entry.name), &own);
         for (name, digits) in parts {
             let kind = kind_declared(&name).unwrap_or(FactKind::Number);
@@ -257,14 +270,19 @@ impl Inspection<'_> {
             match self.fact(rule) {
                 Ok((value, source)) => self.device.note(&rule.name, value, self.host.own_path(source)),
                 Err(unknown) => {
-                    // One file that cannot be read is one problem.
-                    let is_new = !self.unknown.iter().any(|known| known.path == unknown.path);
-                    if is_new && !(rule.is_optional && unknown.is_expected) {
-                        self.unknown.push(Unknown { is_expected: false, ..unknown.clone() });
+                    if !(rule.is_optional && unknown.lack == Lack::Nothing) {
+                        self.tell(unknown.clone());
                     }
                     self.lacking.insert(rule.name.clone(), unknown);
                 }
             }
+        }
+    }
+
+    /// Adds a problem, once: of one file that cannot be read many facts may be.
+    fn tell(&mut self, unknown: Unknown) {
+        if !self.unknown.contains(&unknown) {
+            self.unknown.push(unknown);
         }
     }
 
@@ -289,34 +307,42 @@ impl Inspection<'_> {
                 let (names, place) = self.files.names(directory, below).map_err(|error| unread(self.host, &error))?;
                 match names.into_iter().find(|name| fits(name, pattern)) {
                     Some(name) => (name, place),
-                    None => return Err(self.lacking(&place, format!("no entry `{pattern}`"))),
+                    None => return Err(self.lacks(&place, Lack::Nothing, format!("no entry `{pattern}`"))),
                 }
             }
         };
         if let Some(key) = &rule.key {
-            text = value_of(&text, key).ok_or_else(|| self.lacking(&source, format!("no line `{key}`")))?.to_owned();
+            let line = value_of(&text, key).map(str::to_owned);
+            text = line.ok_or_else(|| self.lacks(&source, Lack::Nothing, format!("no line `{key}`")))?;
         }
-        if !rule.map.is_empty() {
-            text = match rule.map.get(&text).or(rule.otherwise.as_ref()) {
-                Some(mapped) => mapped.clone(),
-                None => return Err(self.lacking(&source, format!("{} is not in `map`", shortened(&text)))),
+        if let Some(mapped) = rule.map.get(&text).or(rule.otherwise.as_ref()) {
+            text.clone_from(mapped);
+        } else if text.contains('\n') {
+            let cure = if matches!(rule.way, Known::Read(_)) {
+                "add `key`, the word before `=` or `:` in the line that counts"
+            } else {
+                "a fact is one line"
             };
+            return Err(self.lacks(&source, Lack::Strange, format!("several lines: {cure}")));
+        } else if !rule.map.is_empty() && !text.is_empty() {
+            let error = format!("{} is not in `map` of `{}`", shortened(&text), rule.name);
+            return Err(self.lacks(&source, Lack::Strange, error));
         }
         if text.is_empty() {
-            return Err(self.lacking(&source, "empty".to_owned()));
+            return Err(self.lacks(&source, Lack::Nothing, "empty".to_owned()));
         }
-        let value = if text.contains('\n') { None } else { value_as(rule.kind, &text) };
-        let wrong = || format!("{} where a {} should be", shortened(&text), rule.kind.as_str());
-        Ok((value.ok_or_else(|| Unknown { is_expected: false, ..self.lacking(&source, wrong()) })?, source))
+        let wrong = || format!("{} where {} should be", shortened(&text), form_of(rule.kind));
+        let value = value_as(rule.kind, &text).ok_or_else(|| self.lacks(&source, Lack::Strange, wrong()))?;
+        Ok((value, source))
     }
 
-    /// That a file has not what a fact is made of: the hardware may be without it.
-    fn lacking(&self, file: &Path, error: String) -> Unknown {
-        Unknown { path: self.host.own_path(file), error, is_expected: true }
+    /// That a file has not what a fact is made of.
+    fn lacks(&self, file: &Path, lack: Lack, error: String) -> Unknown {
+        Unknown { path: self.host.own_path(file), error, lack }
     }
 
     fn unknown(&self, error: String) -> Unknown {
-        Unknown { path: self.host.own_path(&self.entry.path), error, is_expected: false }
+        self.lacks(&self.entry.path, Lack::Unread, error)
     }
 
     /// What stands in the place of a template.
@@ -345,7 +371,8 @@ impl Inspection<'_> {
     fn path(&mut self, template: &Template) -> Result<String, Unknown> {
         let path = self.filled(template)?;
         if path.strip_prefix('/').unwrap_or(&path).split('/').any(|name| ["", ".", ".."].contains(&name)) {
-            return Err(self.unknown(format!("{} is not a path below it", shortened(&path))));
+            let error = format!("{} is not a path below it", shortened(&path));
+            return Err(self.lacks(&self.entry.path, Lack::Strange, error));
         }
         Ok(path)
     }
@@ -365,8 +392,9 @@ impl Inspection<'_> {
             let bus = self.host.sys("bus/pci/devices");
             Some(self.host.behind_link(&bus, &directory::link(&bus.join(address)).ok()?))
         });
-        let path = self.entry.function.clone().or(by_address);
-        let Some(path) = path.and_then(|path| in_sys(self.host, &self.host.own_path(path)).ok()) else {
+        let by_address = by_address.and_then(|path| in_sys(self.host, &self.host.own_path(path)).ok());
+        // Above the entry no link is left.
+        let Some(path) = self.entry.function.clone().or(by_address) else {
             self.add_place();
             return Ok(());
         };
@@ -391,7 +419,7 @@ impl Inspection<'_> {
                 let source = near.map(|near| self.host.own_path(near.source).display().to_string());
                 self.device.numa_source = source.unwrap_or_default();
             }
-            Err(error) => self.unknown.push(unread(self.host, &error)),
+            Err(error) => self.tell(unread(self.host, &error)),
         }
         if let Some(port) = Port::of(&self.entry.path) {
             let path = self.host.own_path(&self.entry.path);
@@ -430,7 +458,7 @@ impl Inspection<'_> {
 
     /// Adds a node, unless it leads out of /dev.
     fn add_node(&mut self, node: HostPath, is_common: bool) -> Result<(), Unknown> {
-        let unknown = |error: String| Unknown { path: (&node.path).into(), error, is_expected: false };
+        let unknown = |error: String| Unknown { path: (&node.path).into(), error, lack: Lack::Unread };
         let place = self.host.absolute(&node.path);
         // The parent of most nodes is /dev itself.
         let is_flat = node.path.matches('/').count() == 2;
@@ -477,7 +505,7 @@ impl Inspection<'_> {
                 let path = path.filter(is_path).ok_or_else(|| Unknown {
                     path: self.host.own_path(uevent.path()),
                     error: "the kernel names no node (DEVNAME): `nodes` of the class can name others".to_owned(),
-                    is_expected: false,
+                    lack: Lack::Unread,
                 });
                 KernelNode { path, number }
             }
@@ -499,12 +527,19 @@ impl Inspection<'_> {
                     let limit = match &rule.fault {
                         Fault::Equals(text) => Limit::Other(text.clone()),
                         Fault::Absent => Limit::Present,
-                        Fault::Beyond(number) => Limit::AtMost(*number),
+                        Fault::Beyond(number) => {
+                            // Polls read the file; here it is known only if a fact is of it.
+                            if let Some(text) = self.files.known(&place).filter(|text| !is_number(text)) {
+                                let error = format!("{} where `beyond` needs a number", shortened(text));
+                                self.tell(self.lacks(&place, Lack::Strange, error));
+                            }
+                            Limit::AtMost(*number)
+                        }
                     };
                     self.device.readings.push(of_class(self.host.own_path(place), limit, rule.reason.clone()));
                 }
-                Err(unknown) if unknown.is_expected => {}
-                Err(unknown) => self.unknown.push(unknown),
+                Err(unknown) if unknown.lack == Lack::Nothing => {}
+                Err(unknown) => self.tell(unknown),
             }
         }
     }
@@ -516,7 +551,18 @@ fn text_of(host: &Host, read: Result<Attribute, AttributeError>) -> Result<(Stri
 }
 
 fn unread(host: &Host, error: &AttributeError) -> Unknown {
-    Unknown { path: host.own_path(&error.path), error: error.cause.to_string(), is_expected: error.is_absent() }
+    let lack = if error.is_absent() { Lack::Nothing } else { Lack::Unread };
+    Unknown { path: host.own_path(&error.path), error: error.cause.to_string(), lack }
+}
+
+/// What a text must be like, in words.
+fn form_of(kind: FactKind) -> &'static str {
+    match kind {
+        FactKind::Text => "a text",
+        FactKind::Number => "a number",
+        FactKind::Boolean => "a boolean (0 or 1, y or n, on or off, true or false)",
+        FactKind::Version => "a version (1.2.3)",
+    }
 }
 
 fn shortened(text: &str) -> String {

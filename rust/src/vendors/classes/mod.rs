@@ -26,11 +26,11 @@ mod tests;
 mod values;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::per_card::per_card;
+use super::per_card::{Unit, per_unit};
 use super::{LeftOut, Vendor, gpus};
 use crate::device::{Device, Found, NotExamined, Platform};
 use crate::edits::{Edits, Way, cdi_name};
@@ -64,10 +64,16 @@ impl Classes {
 }
 
 impl Classes {
-    /// What became of each entry that a class looked at. Looks at every one, which a scan does not.
+    fn class_of(&self, device: &Device) -> Option<&DeviceClass> {
+        let name = device.text(CLASS)?;
+        self.classes.iter().find(|class| class.name == name)
+    }
+
+    /// What became of each entry that a class looked at. Looks at every one, which a scan does not, but for those that
+    /// `devices` of a scan were made of.
     #[must_use]
-    pub fn explained(&self, host: &Host, fence: &Fence) -> Vec<ClassEntry> {
-        explanation::explained(host, fence, &self.classes)
+    pub fn explained(&self, host: &Host, fence: &Fence, devices: &[Arc<Device>]) -> Vec<ClassEntry> {
+        explanation::explained(host, fence, &self.classes, devices)
     }
 }
 
@@ -83,11 +89,14 @@ impl Vendor for Classes {
         found
     }
 
+    fn changes_in_silence(&self, found: &[Arc<Device>]) -> bool {
+        found.iter().filter_map(|device| self.class_of(device)).any(DeviceClass::asks_for_attributes)
+    }
+
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
-        let name = device.text(CLASS).unwrap_or_default();
-        let class = self.classes.iter().find(|class| class.name == name);
-        let edits =
-            class.map_or_else(|| Edits::of_nodes(&device.paths, "rw"), |class| class.edits(device, resource_name));
+        let edits = self
+            .class_of(device)
+            .map_or_else(|| Edits::of_nodes(&device.paths, "rw"), |class| class.edits(device, resource_name));
         edits.given(way, || cdi_name(device))
     }
 
@@ -100,26 +109,34 @@ impl Vendor for Classes {
 pub(super) fn find(host: &Host, fence: &Fence, vendor: &'static str, classes: &Arc<[DeviceClass]>, found: &mut Found) {
     let mut lacking = Lacking::default();
     let entries = entries::entries(host, vendor, classes, found, &mut lacking);
-    let place = |entry: &entries::Entry| (entry.card().to_owned(), host.own_path(&entry.path));
+    let unit = |entry: &entries::Entry| Unit {
+        place: (entry.card().to_owned(), host.own_path(&entry.path)),
+        classes: entry
+            .classes
+            .iter()
+            .filter_map(|(class, _)| not_examined(vendor, &classes[*class], None).class)
+            .collect(),
+    };
     let mut unanswered: HashMap<PathBuf, Vec<usize>> = HashMap::new();
     for entry in entries.iter().filter(|entry| entry.classes.iter().any(|(class, _)| classes[*class].group.is_some())) {
         unanswered.insert(entry.path.clone(), entry.classes.iter().map(|(class, _)| *class).collect());
     }
-    let units = entries.into_iter().map(|entry| (place(&entry), entry)).collect();
+    let units = entries.into_iter().map(|entry| (unit(&entry), entry)).collect();
     let (behind_fence, of_unit) = (host.clone(), Arc::clone(classes));
     let work = move |entry: entries::Entry| {
         let answer = inspect(&behind_fence, vendor, &of_unit, &entry);
         (entry.card().to_owned(), entry.path, answer)
     };
     let mut made: Vec<Made> = Vec::new();
-    for (card, path, answer) in per_card(vendor, found, fence, units, work) {
+    for (card, path, answer) in per_unit(vendor, found, fence, units, work) {
         unanswered.remove(&path);
         match answer {
             Answer::NotOurs => {}
             Answer::Made(one) => made.push(*one),
             Answer::NotKnown(one) => {
                 found.problems.push(one.problem);
-                found.unseen.push(NotExamined { vendor, card: Some(card), finding: None });
+                let unseen = |class: usize| not_examined(vendor, &classes[class], Some(card.clone()));
+                found.unseen.extend(one.may_be.into_iter().map(unseen));
                 one.group.into_iter().for_each(|group| lacking.add(group));
                 lacking.add_any(one.classes);
             }
@@ -127,6 +144,16 @@ pub(super) fn find(host: &Host, fence: &Fence, vendor: &'static str, classes: &A
     }
     lacking.add_any(unanswered.into_values().flatten());
     assembly::add(vendor, classes, made, &lacking, found);
+    // Several entries may have one file: that of their driver, or of the function that they are virtual functions of.
+    let mut told = HashSet::new();
+    found.problems.retain(|problem| told.insert((problem.path.clone(), problem.error.clone(), problem.device.clone())));
+}
+
+/// That devices of a class were not looked at: those of a card, or all. Other classes are not concerned; classes of another
+/// vendor are its own code.
+fn not_examined(vendor: &'static str, class: &DeviceClass, card: Option<String>) -> NotExamined {
+    let unseen = NotExamined::new(vendor, card);
+    if vendor == VENDOR { unseen.of_class(class.name.clone()) } else { unseen }
 }
 
 impl DeviceClass {

@@ -118,7 +118,7 @@ impl NamePattern {
     }
 
     /// The parts of a name that fits; a part that is among `known` must have the same value. `None` if it does not fit.
-    pub(super) fn parts(&self, name: &str, known: &Parts) -> Option<Parts> {
+    pub(super) fn parts(&self, name: &str, known: &[(String, String)]) -> Option<Parts> {
         let name = plain(name);
         let mut rest: &str = &name;
         let mut parts = Parts::new();
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn parts(pattern: &str, name: &str) -> Option<Parts> {
-        NamePattern::parse(pattern).unwrap().parts(name, &vec![("d".to_owned(), "4".to_owned())])
+        NamePattern::parse(pattern).unwrap().parts(name, &[("d".to_owned(), "4".to_owned())])
     }
 
     #[test]

@@ -92,6 +92,26 @@ fn no_file_of_an_entry_is_read_twice_however_many_classes_and_facts_ask() {
 }
 
 #[test]
+fn what_became_of_entries_is_told_without_another_look_at_the_devices() {
+    let root = widgets(4);
+    let path = root.path().canonicalize().unwrap();
+    let [_, fast, _] = &*classes_of_widgets().classes else { unreachable!() };
+    let all = Classes::new(vec![fast.clone()]);
+    let counts = counted(&path, || {
+        let found = scan(&path, &all).devices;
+        let host = Host::simulated(&path).for_a_scan();
+        let entries = all.explained(&host, &Fence::new(Duration::from_secs(20)), &found);
+        assert_eq!((found.len(), entries.iter().filter(|entry| entry.is_taken).count()), (4, 4));
+    });
+    let devices = path.join("sys/devices");
+    let twice: Vec<_> = counts
+        .iter()
+        .filter(|(file, reads)| **reads > 1 && file.starts_with(&devices) && !file.ends_with("physfn"))
+        .collect();
+    assert_eq!(twice, []);
+}
+
+#[test]
 fn classes_that_find_nothing_list_each_directory_once_and_read_no_file() {
     let root = widgets(4);
     let path = root.path().canonicalize().unwrap();
@@ -102,12 +122,8 @@ fn classes_that_find_nothing_list_each_directory_once_and_read_no_file() {
     assert_eq!((counts.len(), counts.values().sum::<usize>()), (9, 9), "{counts:?}");
 }
 
-#[test]
-fn an_entry_that_hangs_holds_back_the_groups_that_it_may_be_of() {
-    let root = widgets(2);
-    let facts = json!([{"name": "product_name", "read": "info", "key": "name"}]);
-    let all = classes(&[json!({"facts": facts, "group": "product_name", "id": "{product_name}"})]);
-    assert_eq!(scan(root.path(), &all).devices.len(), 1);
+/// What is found while a read of what the fence knows by this key hangs.
+fn scan_while(key: &'static str, root: &Path, all: &Classes) -> Found {
     let fence = Fence::new(Duration::from_secs(20));
     let (started, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (starts, held) = (Arc::clone(&started), Arc::clone(&release));
@@ -119,15 +135,35 @@ fn an_entry_that_hangs_holds_back_the_groups_that_it_may_be_of() {
         started.wait();
         false
     };
-    fence.each_while(
-        Duration::from_secs(20),
-        vec!["0000:01:00.0"],
-        |card| *card,
-        hang,
-        (Duration::from_millis(1), &end_wait),
-    );
-    let found = all.scan(&Host::simulated(root.path()).for_a_scan(), &fence);
+    fence.each_while(Duration::from_secs(20), vec![key], |key| *key, hang, (Duration::from_millis(1), &end_wait));
+    let found = all.scan(&Host::simulated(root).for_a_scan(), &fence);
     release.wait();
+    found
+}
+
+#[test]
+fn an_entry_that_hangs_holds_back_the_groups_that_it_may_be_of() {
+    let root = widgets(2);
+    let facts = json!([{"name": "product_name", "read": "info", "key": "name"}]);
+    let all = classes(&[json!({"facts": facts, "group": "product_name", "id": "{product_name}"})]);
+    assert_eq!(scan(root.path(), &all).devices.len(), 1);
+    let found = scan_while("class widget 0000:01:00.0", root.path(), &all);
     let unseen: Vec<_> = found.unseen.iter().filter_map(|part| part.card.as_deref()).collect();
     assert_eq!((found.devices, unseen), (vec![], vec!["0000:01:00.0", "0000:00:00.0"]));
+}
+
+#[test]
+fn a_class_whose_read_hangs_costs_no_other_class_on_the_same_card() {
+    let root = widgets(2);
+    let gadget = root.path().join("sys/devices/pci0000:00/0000:01:00.0/gadget/gadget0");
+    create_dir_all(&gadget).unwrap();
+    create_dir_all(root.path().join("sys/class/gadget")).unwrap();
+    symlink("../../devices/pci0000:00/0000:01:00.0/gadget/gadget0", root.path().join("sys/class/gadget/gadget0"))
+        .unwrap();
+    let all = classes(&[json!({}), json!({"name": "gadget", "find": {"class": "gadget"}})]);
+    assert_eq!(scan(root.path(), &all).devices.len(), 3);
+    let found = scan_while("class widget 0000:01:00.0", root.path(), &all);
+    let ids: Vec<_> = found.devices.iter().map(|device| device.id.as_str()).collect();
+    let unseen: Vec<_> = found.unseen.iter().map(|part| (part.class.as_deref(), part.card.as_deref())).collect();
+    assert_eq!((ids, unseen), (vec!["gadget0", "widget0"], vec![(Some("widget"), Some("0000:01:00.0"))]));
 }

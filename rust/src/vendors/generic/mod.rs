@@ -155,7 +155,7 @@ impl Group {
     }
 
     fn unseen(&self, finding: Option<Finding>) -> NotExamined {
-        NotExamined { vendor: VENDOR, card: Some(self.card.clone()), finding }
+        NotExamined { vendor: VENDOR, class: None, card: Some(self.card.clone()), finding }
     }
 }
 

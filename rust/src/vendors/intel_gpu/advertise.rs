@@ -158,7 +158,7 @@ pub(super) fn unseen_monitoring(choice: IntelGpuMonitoring) -> Vec<NotExamined> 
         IntelGpuMonitoring::Single => vec![SINGLE.to_owned()],
         IntelGpuMonitoring::Split => DRIVERS.map(of_driver).to_vec(),
     };
-    cards.into_iter().map(|card| NotExamined { vendor: VENDOR, card: Some(card), finding: None }).collect()
+    cards.into_iter().map(|card| NotExamined::new(VENDOR, Some(card))).collect()
 }
 
 fn of_driver(driver: &str) -> String {

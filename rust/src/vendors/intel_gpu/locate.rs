@@ -56,7 +56,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
-            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+            found.unseen.push(NotExamined::new(VENDOR, None));
             return Vec::new();
         }
     };

@@ -116,7 +116,7 @@ fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: 
             Seen { device: Some(device), problems, notice, unseen: None, watched }
         }
         Err(problem) => {
-            let unseen = Some(NotExamined { vendor: VENDOR, card: Some(key), finding: None });
+            let unseen = Some(NotExamined::new(VENDOR, Some(key)));
             Seen { problems: vec![problem], unseen, ..Seen::default() }
         }
     }

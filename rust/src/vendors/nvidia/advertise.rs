@@ -297,7 +297,7 @@ impl<'a> Advertiser<'a> {
 
     fn keep(&mut self, gpu: &Gpu) {
         let card = Some(gpu.function.address().to_owned());
-        self.found.unseen.push(NotExamined { vendor: VENDOR, card, finding: None });
+        self.found.unseen.push(NotExamined::new(VENDOR, card));
     }
 
     fn problem(&mut self, gpu: &Gpu, error: &str) {

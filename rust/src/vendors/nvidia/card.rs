@@ -42,7 +42,7 @@ pub(super) fn read_all(
         Ok(addresses) => addresses,
         Err(error) => {
             found.problems.push(problem(host, &error));
-            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+            found.unseen.push(NotExamined::new(VENDOR, None));
             return None;
         }
     };
@@ -86,7 +86,7 @@ fn settled(
         Outcome::Panicked(message) => (of_gpu(&format!("defect in the scan: {message}")), None),
     };
     found.problems.push(problem.of(function.address()));
-    found.unseen.push(NotExamined { vendor: VENDOR, card: Some(function.address().to_owned()), finding });
+    found.unseen.push(NotExamined { vendor: VENDOR, class: None, card: Some(function.address().to_owned()), finding });
     Card { function, gpu: None }
 }
 

@@ -103,7 +103,7 @@ fn is_still_there(host: &Host, address: &str, passthrough: bool, found: &mut Fou
     if !directory::exists(&function) {
         return false;
     }
-    let unseen = |finding| NotExamined { vendor: VENDOR, card: Some(address.to_owned()), finding };
+    let unseen = |finding| NotExamined { vendor: VENDOR, class: None, card: Some(address.to_owned()), finding };
     match directory::link(&function.join("driver")) {
         Ok(driver) if driver.file_name().is_some_and(|name| name == "nvidia") => {
             let proc = host.own_path(gpus_directory(host));

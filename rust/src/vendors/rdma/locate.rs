@@ -45,7 +45,7 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
         Ok(classes) => classes,
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
-            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+            found.unseen.push(NotExamined::new(VENDOR, None));
             return Vec::new();
         }
     };
@@ -59,7 +59,7 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
             Ok(device) => devices.extend(device),
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(error.path), error.cause).of(&name));
-                found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
+                found.unseen.push(NotExamined::new(VENDOR, Some(name)));
             }
         }
     }
@@ -98,7 +98,7 @@ fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let class = host.sys("class/infiniband_verbs");
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
     let addresses = paths.filter_map(|path| pci::address_of(pci::function_of(&path)?).map(str::to_owned));
-    addresses.map(|address| NotExamined { vendor: VENDOR, card: Some(address), finding: None }).collect()
+    addresses.map(|address| NotExamined::new(VENDOR, Some(address))).collect()
 }
 
 /// The target of a class entry.

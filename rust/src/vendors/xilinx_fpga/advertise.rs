@@ -182,7 +182,7 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
             // The rest of this card may be among the cards that could not be examined; half a card is not offered.
             (Some(finding), [alone]) => {
                 let (card, finding) = (Some(alone.card.clone()), finding.clone());
-                found.unseen.push(NotExamined { vendor: VENDOR, card, finding });
+                found.unseen.push(NotExamined { vendor: VENDOR, class: None, card, finding });
             }
             _ => found.devices.extend(
                 devices.into_iter().reduce(|card, device| together(Arc::unwrap_or_clone(card), &device).into()),
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn half_a_card_is_left_as_it_was_known() {
         let overdue = scan::probe_timeout(std::time::Duration::from_secs(2), "/sys/b");
-        let hangs = NotExamined { vendor: VENDOR, card: Some("b".to_owned()), finding: Some(overdue) };
+        let hangs = NotExamined { vendor: VENDOR, class: None, card: Some("b".to_owned()), finding: Some(overdue) };
         let (ids, unseen) = added(vec![advertised("a", Some("1")), advertised("d", None)], vec![hangs]);
         assert_eq!(ids, ["d"]);
         assert_eq!(unseen, [Some("b".to_owned()), Some("a".to_owned())]);

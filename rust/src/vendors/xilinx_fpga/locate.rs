@@ -83,7 +83,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Some(Cards::default()),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
-            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+            found.unseen.push(NotExamined::new(VENDOR, None));
             None
         }
     }
@@ -153,6 +153,7 @@ pub(super) fn lost_cards(host: &Host, cards: &Cards, known: &mut KnownFunctions)
     let lost = candidates.into_iter().filter(|address| !there.contains(address.as_str()));
     lost.map(|address| NotExamined {
         vendor: VENDOR,
+        class: None,
         finding: Some(scan::finding(scan::SHELL_LOST, host.own_path(bus.join(&address)), WHY)),
         card: Some(address),
     })

@@ -100,7 +100,7 @@ impl Vendor for XilinxFpga {
                 Ok(None) => {}
                 Err(NoCard::NeverFlashed(problem)) => found.problems.push(problem),
                 Err(NoCard::OfUnknownMaker(problem)) => {
-                    found.unseen.push(NotExamined { vendor: VENDOR, card: problem.device.clone(), finding: None });
+                    found.unseen.push(NotExamined::new(VENDOR, problem.device.clone()));
                     found.problems.push(problem);
                 }
             }
