@@ -651,20 +651,24 @@ class Standby(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    FRONT_END_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     revision: _builtins.str
     since: _builtins.float
     """Unix seconds"""
+    front_end: _builtins.str
+    """as in the configuration: device_plugin, dra"""
     def __init__(
         self,
         *,
         version: _builtins.str = ...,
         revision: _builtins.str = ...,
         since: _builtins.float = ...,
+        front_end: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["front_end", b"front_end", "revision", b"revision", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1185,12 +1189,15 @@ class PreparedClaim(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     PREPARED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
     driver: _builtins.str
     uid: _builtins.str
     namespace: _builtins.str
     name: _builtins.str
     prepared_timestamp_seconds: _builtins.float
     """wall clock"""
+    boot_id: _builtins.str
+    """of the boot in which it was last prepared: no container is older"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreparedDevice]:
         """in the order of the allocation"""
@@ -1204,10 +1211,11 @@ class PreparedClaim(_message.Message):
         name: _builtins.str = ...,
         devices: _abc.Iterable[Global___PreparedDevice] | None = ...,
         prepared_timestamp_seconds: _builtins.float = ...,
+        boot_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "driver", b"driver", "name", b"name", "namespace", b"namespace", "prepared_timestamp_seconds", b"prepared_timestamp_seconds", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "devices", b"devices", "driver", b"driver", "name", b"name", "namespace", b"namespace", "prepared_timestamp_seconds", b"prepared_timestamp_seconds", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

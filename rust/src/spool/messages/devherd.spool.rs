@@ -187,6 +187,8 @@ pub struct Standby {
     pub revision: ::prost::alloc::string::String,
     #[prost(double, tag = "3")]
     pub since: f64,
+    #[prost(string, tag = "4")]
+    pub front_end: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Addresses {
@@ -354,6 +356,8 @@ pub struct PreparedClaim {
     pub devices: ::prost::alloc::vec::Vec<PreparedDevice>,
     #[prost(double, tag = "6")]
     pub prepared_timestamp_seconds: f64,
+    #[prost(string, tag = "7")]
+    pub boot_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreparedDevice {
