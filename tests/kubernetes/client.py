@@ -27,7 +27,7 @@ class Client:
         self.directory = directory
         self.server = server
         self.port = server.port
-        self.waits = {"round": 0.1, "node_again": 0.1, "labels_settle": 0.3}
+        self.waits = {"round": 0.1, "watch_again": 0.1, "labels_settle": 0.3}
         self.log = directory / "log"
         self.settings = Settings(run_dir=directory, kubelet_dir=directory / "kubelet")
         self.process: subprocess.Popen | None = None

@@ -9,10 +9,10 @@ import time
 import pytest
 from dripping_server import HEAD, DrippingServer, without_end
 
+from devherd import api_server as api_module
+from devherd import api_server as api_server_calls
+from devherd.api_server import CALL_SECONDS, Api, ApiError, Deadline
 from devherd.config.api_access import ApiAccess
-from devherd.kubernetes import api as api_module
-from devherd.kubernetes import api as api_server_calls
-from devherd.kubernetes.api import CALL_SECONDS, Api, ApiError, Deadline
 from devherd.waits import USUAL_WAITS
 
 SECONDS = 0.5

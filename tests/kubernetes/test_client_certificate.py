@@ -12,8 +12,8 @@ import pytest
 from certificates import Authority
 from not_tested import not_tested
 
+from devherd.api_server import Api, ApiError
 from devherd.config.api_access import ApiAccess
-from devherd.kubernetes.api import Api, ApiError
 
 NODE = {"metadata": {"name": "node-1"}}
 
@@ -103,7 +103,7 @@ def test_a_renewed_certificate_is_shown_after_a_refusal(server, tmp_path):
         server.refuses = False
         api.get("/api/v1/nodes/node-1")
 
-    assert server.seen == ["first", "first", "second"]
+    assert server.seen == ["first", "first", "second", "second"]
 
 
 def test_a_certificate_that_is_not_there_is_an_error_without_a_status(server, tmp_path):

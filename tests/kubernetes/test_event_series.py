@@ -5,8 +5,8 @@ import contextlib
 import offered
 import pytest
 
+from devherd.api_server import Api, ApiError
 from devherd.kubernetes import event_series
-from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import configuration_event
 from devherd.kubernetes.reporter import Reporter

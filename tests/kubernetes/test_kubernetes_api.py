@@ -1,9 +1,11 @@
 """The client of the API server: what it sends, and what becomes of failures."""
 
+import urllib.parse
+
 import pytest
 
+from devherd.api_server import Api, ApiError
 from devherd.config.api_access import ApiAccess
-from devherd.kubernetes.api import Api, ApiError
 
 
 @pytest.fixture
@@ -40,6 +42,12 @@ def test_a_refusal_is_an_error_with_the_servers_own_words(api, api_server):
     with pytest.raises(ApiError, match="403: events is forbidden") as caught:
         api.create("/api/v1/namespaces/a/events", {})
     assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("said", ["a\nb", "<html>\r\n <b>502</b>\n</html>\n", " - a\n\t- b"])
+def test_an_error_is_one_line(said):
+    """It stands in a line of the log, and in a cell of a table."""
+    assert str(ApiError(502, said)) == f"502: {' '.join(said.split())}"
 
 
 @pytest.mark.parametrize("said", [b'"upstream error"', b"[1]", b"null", b"<html>502</html>"])
@@ -111,3 +119,101 @@ def test_an_object_that_is_none_of_kubernetes_is_an_error(api, api_server, said)
     with pytest.raises(ApiError) as caught:
         api.get("/api/v1/nodes/node-1")
     assert str(caught.value) == f"200: not a Kubernetes object: {said.decode()}"
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("7", 7), ("", None), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("9" * 400, 3600), ("٣", None)]
+)
+def test_an_error_has_the_time_after_which_the_server_wants_to_be_asked_again(api, api_server, said, seconds):
+    """With 429, as of priority and fairness; days are no time to wait."""
+    api_server.refusal = (429, "too many requests")
+    api_server.retry_after = said.encode().decode("latin-1")
+
+    with pytest.raises(ApiError) as caught:
+        api.get("/x/y/z")
+    assert caught.value.retry_after_seconds == seconds
+
+
+def test_a_refused_token_is_read_again_and_the_call_repeated_once(api, api_server):
+    """It may have been renewed between: whoever rotates it removes the old one at once."""
+
+    def answer(method, path, body):
+        (api_server.directory / "token").write_text("second")
+        return (401, {"message": "Unauthorized"}) if api_server.tokens[-1] == "first" else (200, {"metadata": {}})
+
+    api_server.answer = answer
+    assert api.get("/x/y/z") == {"metadata": {}}
+    api_server.refusal, api_server.tokens = (401, "Unauthorized"), []
+    api_server.answer = lambda *_: (401, {"message": "Unauthorized"})
+    with pytest.raises(ApiError, match="401: Unauthorized"):
+        api.get("/x/y/z")
+    assert api_server.tokens == ["second", "second"]
+
+
+def test_an_object_is_removed_only_if_it_is_the_one_that_was_seen(api, api_server):
+    """Else what somebody else has made meanwhile would be removed. What is gone already is no error."""
+    asked = []
+
+    def answer(*call):
+        asked.append(call)
+        return 404, {"message": "not found"}
+
+    api_server.answer = answer
+    api.delete("/apis/a/b", uid="u-1", resourceVersion="7")
+    preconditions = {"uid": "u-1", "resourceVersion": "7"}
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    assert asked == [("DELETE", "/apis/a/b", body)]
+
+
+def in_pages(api_server, names, forgets_at=()):
+    """Answers a list in pages of what is asked for; returns the list of what was asked."""
+    asked, forgotten = [], list(forgets_at)
+
+    def answer(method, path, body):
+        query = dict(urllib.parse.parse_qsl(path.partition("?")[2]))
+        asked.append(query)
+        first = int(query.get("continue", 0))
+        if first in forgotten:
+            forgotten.remove(first)
+            return 410, {"message": "the provided continue parameter is too old"}
+        last = first + int(query["limit"])
+        more = {"continue": str(last)} if last < len(names) else {}
+        items = [{"metadata": {"name": name}} for name in names[first:last]]
+        return 200, {"metadata": {"resourceVersion": "42", **more}, "items": items}
+
+    api_server.answer = answer
+    return asked
+
+
+def test_a_collection_is_read_in_pages(api, api_server):
+    """A large one does not fit into an answer. A token of the server may have any characters."""
+    asked = in_pages(api_server, "abcde")
+    found, version = api.collection("/apis/x", lambda one: one["metadata"]["name"], page=2, fieldSelector="a=b")
+
+    assert (found, version) == (list("abcde"), "42")
+    assert asked == [
+        {"fieldSelector": "a=b", "limit": "2"},
+        {"fieldSelector": "a=b", "limit": "2", "continue": "2"},
+        {"fieldSelector": "a=b", "limit": "2", "continue": "4"},
+    ]
+
+
+def test_a_collection_whose_beginning_is_forgotten_is_read_anew(api, api_server):
+    """410 of a later page: nothing is there twice."""
+    in_pages(api_server, "abcde", forgets_at=[4, 2])
+    assert api.collection("/apis/x", lambda one: one["metadata"]["name"], page=2)[0] == list("abcde")
+    in_pages(api_server, "abcde", forgets_at=[2] * 10)
+    with pytest.raises(ApiError) as caught:
+        api.collection("/apis/x", lambda one: one["metadata"]["name"], page=2)
+    assert caught.value.status == 410
+
+
+def test_a_client_that_remembers_no_outage_asks_at_each_call(api_server):
+    """Of a claim that is prepared: the server may be back after a moment."""
+    api = Api(api_server.access, remembers_outages=False)
+    api_server.loses_answers = True
+    with pytest.raises(ApiError):
+        api.get("/x/y/z")
+    api_server.loses_answers = False
+    assert api.get("/x/y/z")["metadata"]["name"] == "z"
+    api.close()

@@ -8,9 +8,9 @@ import pytest
 from objects_api import NODE
 
 from devherd import spool
+from devherd.api_server import Api
 from devherd.history import History
 from devherd.kubernetes import condition as condition_module
-from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import CONDITION, NodeCondition
 from devherd.kubernetes.node_watch import SeenNode
 from devherd.kubernetes.problems import Problems

@@ -3,7 +3,7 @@
 import pytest
 from objects_api import DAEMON_SET, FEATURE
 
-from devherd.kubernetes.api import Api
+from devherd.api_server import Api
 from devherd.kubernetes.labels import CannotLabelError, NodeFeature
 
 

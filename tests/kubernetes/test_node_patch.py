@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from objects_api import NODE
 
-from devherd.kubernetes.api import Api, ApiError
+from devherd.api_server import Api, ApiError
 from devherd.kubernetes.labels import ANNOTATION, NodePatch, difference, patch
 
 LABELS = st.dictionaries(st.sampled_from(["a/a", "a/b", "a/c", "a/d"]), st.sampled_from(["1", "2"]))

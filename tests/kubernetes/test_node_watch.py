@@ -1,11 +1,12 @@
 """The watch of the node: how it goes on, and what is done where it cannot."""
 
 import contextlib
+import threading
 import urllib.parse
 
 import pytest
 
-from devherd.kubernetes.api import Api, ApiError
+from devherd.api_server import Api, ApiError
 from devherd.kubernetes.main import rest
 from devherd.kubernetes.node_watch import NodeWatch
 
@@ -14,7 +15,7 @@ from devherd.kubernetes.node_watch import NodeWatch
 def watch(objects_api):
     """In this process, by a call for each watch."""
     with contextlib.closing(Api(objects_api.access)) as api:
-        yield NodeWatch(api, "node-1", metadata_alone=True)
+        yield NodeWatch(api, "node-1", threading.Event(), metadata_alone=True)
 
 
 def watches(server) -> list[str]:
@@ -62,7 +63,7 @@ def test_a_version_that_the_server_has_forgotten_is_no_problem(client):
 
 def test_a_watch_from_which_nothing_comes_is_ended_and_the_node_read(client):
     """A connection that has died in between, behind a proxy for one: a bookmark would come each minute."""
-    client.waits["node_silence"] = 0.5
+    client.waits["watch_silence"] = 0.5
     client.configure(nvidia_pause=True)
     client.start()
     client.until(lambda: client.server.reads >= 3, "it is read again and again")
@@ -70,7 +71,7 @@ def test_a_watch_from_which_nothing_comes_is_ended_and_the_node_read(client):
 
 def test_without_the_right_to_watch_the_node_is_read_in_its_place(client):
     """Rights of an older devherd: what the node says is followed all the same, and what is missing is a problem."""
-    client.waits["node_again_at_last"] = 0.2
+    client.waits["watch_again_at_last"] = 0.2
     client.server.may_watch = False
     client.configure(nvidia_pause=True)
     client.start()
@@ -86,9 +87,7 @@ def test_it_is_read_less_and_less_often_while_it_cannot_be_watched(objects_api, 
     """Defect: each second, by each node of the cluster, as reading it alone went well."""
     objects_api.may_watch = False
     waits = []
-    monkeypatch.setattr(
-        "devherd.kubernetes.node_watch.time.sleep", lambda seconds: waits.append(seconds) or stop(waits)
-    )
+    monkeypatch.setattr("devherd.kubernetes.api_watch.time.sleep", lambda seconds: waits.append(seconds) or stop(waits))
 
     with pytest.raises(StopIteration):
         watch.run()
@@ -102,8 +101,8 @@ def test_a_server_that_ends_each_watch_after_one_event_is_asked_each_second_at_m
     event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
     waits = []
     monkeypatch.setattr(watch._api, "watch", lambda *_, **__: iter([event]))
-    monkeypatch.setattr("devherd.kubernetes.node_watch.time.sleep", waits.append)
-    monkeypatch.setattr("devherd.kubernetes.node_watch.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("devherd.kubernetes.api_watch.time.sleep", waits.append)
+    monkeypatch.setattr("devherd.kubernetes.api_watch.time.monotonic", lambda: 1000.0)
 
     watch.follow()
     watch.follow()
@@ -178,4 +177,4 @@ def test_a_watch_that_crashes_ends_the_process_and_so_has_a_successor(watch, mon
     watch.start()
     watch.join()
     with pytest.raises(RuntimeError, match="has crashed"):
-        rest(watch, 1.0)
+        rest(threading.Event(), [watch], 0.0)

@@ -23,8 +23,8 @@ from devherd.errors import ExitCode, UnreachableError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from devherd.api_server import Api, ApiError
     from devherd.config.model import Config
-    from devherd.kubernetes.api import Api, ApiError
     from devherd.kubernetes.labels import WrittenToNode
     from devherd.node_labels.node import Labels
 
@@ -86,8 +86,8 @@ def _labels(config: "Config") -> "Labels":
 
 def _remove(config: "Config", nodes: list[str], *, is_tried: bool) -> int:
     """Clean the nodes. Raises UnreachableError without access to the API server, or if the nodes cannot be read."""
+    from devherd.api_server import Api, ApiError
     from devherd.config.loader import resolve
-    from devherd.kubernetes.api import Api, ApiError
 
     access = resolve(config).api_access()
     if access is None:
@@ -113,7 +113,7 @@ def _found(api: "Api", nodes: list[str]) -> "list[WrittenToNode]":
 
 
 def _clean(api: "Api", found: "Iterable[WrittenToNode]", *, is_tried: bool) -> int:
-    from devherd.kubernetes.api import ApiError
+    from devherd.api_server import ApiError
     from devherd.kubernetes.labels import take_back
 
     code = ExitCode.DONE

@@ -15,6 +15,7 @@ def needs_process(config: ResolvedConfig, settings: Settings) -> bool:
     options, access = config.kubernetes, config.api_access()
     return (
         (options.events and access is not None)
+        or config.is_dra
         or options.node_condition
         or options.nvidia_pause
         or config.node_labels.write != "none"

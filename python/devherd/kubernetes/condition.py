@@ -8,10 +8,10 @@ import random
 import time
 from datetime import datetime
 
+from devherd.api_server import NO_ACCESS, Api, ApiError, Json, RateLimit
 from devherd.backoff import Backoff
 from devherd.instance.inventory_json import host_name
 from devherd.instance.read import read_instance
-from devherd.kubernetes.api import NO_ACCESS, Api, ApiError, Json, RateLimit
 from devherd.kubernetes.event_series import moment
 from devherd.kubernetes.node_watch import NodeWatch, SeenNode
 from devherd.kubernetes.objects import Reasons, reasons_of, with_lost

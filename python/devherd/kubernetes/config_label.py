@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from devherd import spool
+from devherd.api_server import NO_ACCESS, Api, ApiError
 from devherd.backoff import Backoff
 from devherd.config.api_access import ApiAccess
 from devherd.config.chosen_file import kept_label_file, label_answer
@@ -13,7 +14,6 @@ from devherd.configurations import Configurations
 from devherd.errors import UsageError
 from devherd.instance.inventory_json import host_name
 from devherd.kubernetes import objects
-from devherd.kubernetes.api import NO_ACCESS, Api, ApiError
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.node_watch import NodeWatch, SeenNode
 from devherd.kubernetes.problems import Problems

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from devherd.kubernetes.api import Api, ApiError, Json, RateLimit
+from devherd.api_server import Api, ApiError, Json, RateLimit
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from devherd import spool
+from devherd.api_server import Api, ApiError, Json, RateLimit, past_conflicts
 from devherd.backoff import Backoff
 from devherd.config.api_access import ApiAccess
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved
 from devherd.instance.inventory_json import host_name
 from devherd.inventory import inventory_of
 from devherd.kubernetes.access import LEFT_OVER_CURE
-from devherd.kubernetes.api import Api, ApiError, Json, RateLimit, past_conflicts
 from devherd.kubernetes.labels import ANNOTATION, CannotLabelError, FeatureFile, LabelWriter, NodeFeature, NodePatch
 from devherd.kubernetes.node_watch import NodeWatch
 from devherd.kubernetes.problems import Problems

@@ -3,7 +3,7 @@
 import http
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Protocol
 from urllib.parse import quote
 
 from devherd import spool
+from devherd.api_server import Api, ApiError, Json, past_conflicts
 from devherd.config.api_access import ApiAccess
-from devherd.kubernetes.api import Api, ApiError, Json, past_conflicts
 from devherd.kubernetes.condition import CONDITION, no_condition
 
 LARGEST_BYTES = 65_536
@@ -328,16 +328,9 @@ def written_on_node(api: Api, name: str) -> WrittenToNode:
     return written_on(api.get(f"{_NODES}/{quote(name, safe='')}"))
 
 
-def written_on_every_node(api: Api) -> Iterator[WrittenToNode]:
+def written_on_every_node(api: Api) -> list[WrittenToNode]:
     """As `written_on`, for each Node of the cluster. Raises ApiError."""
-    more = ""
-    while True:
-        page = api.get(f"{_NODES}?limit={_PAGE}{more}")
-        yield from map(written_on, page.get("items", []))
-        following = page["metadata"].get("continue")
-        if not following:
-            return
-        more = f"&continue={quote(following, safe='')}"
+    return api.collection(_NODES, written_on, page=_PAGE)[0]
 
 
 def take_back(api: Api, written: WrittenToNode) -> None:

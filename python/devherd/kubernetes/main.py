@@ -5,33 +5,41 @@ none waits for another: after a call without an answer the calls of the others f
 this one.
 """
 
+import contextlib
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from devherd import signals
+from devherd import signals, spool
+from devherd.api_server import Api
 from devherd.config.api_access import ApiAccess
 from devherd.config.resolved import ConfigPart, ResolvedConfig, awaited_config
+from devherd.dra.pool_files import node_name
+from devherd.dra.registrations import LETTERS
+from devherd.errors import UsageError
 from devherd.history import History
 from devherd.instance.inventory_json import host_name
 from devherd.kubelet import pod_resources
 from devherd.kubernetes.access import has_labels_to_remove
-from devherd.kubernetes.api import Api
 from devherd.kubernetes.condition import NodeCondition
 from devherd.kubernetes.config_label import ConfigLabel
 from devherd.kubernetes.event_series import EventSeries
+from devherd.kubernetes.file_watch import FileWatch
 from devherd.kubernetes.labeller import Labeller, LabelsWanted, LabelWriters, labels_wanted
 from devherd.kubernetes.node_watch import NodeWatch
 from devherd.kubernetes.nvidia_pause import NvidiaPause
 from devherd.kubernetes.problems import Problems, forget_problem
 from devherd.kubernetes.reporter import Reporter
+from devherd.kubernetes.slice_watch import SliceWatch
+from devherd.kubernetes.slices import SlicePublisher
 from devherd.log import Once
 from devherd.process import RENEW, Child
 
 log = logging.getLogger(__name__)
 
-_WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
+_WITH_PROBLEMS = ("slices", "nvidia-pause", "config", "condition", "labels")
 
 
 def main(child: Child) -> int:
@@ -59,12 +67,15 @@ class _Wanted:
     node_condition: bool
     nvidia_pause: bool
     labels: LabelsWanted
+    slices: str
+    """The effect of the taints of Unhealthy devices; empty if no slices are published."""
     access: ApiAccess | None
 
 
 def _wanted(config: ResolvedConfig) -> _Wanted:
     options, labels = config.kubernetes, labels_wanted(config)
-    return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels, config.api_access())
+    slices = config.health.taint if config.is_dra else ""
+    return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels, slices, config.api_access())
 
 
 class ApiServerClient:
@@ -77,6 +88,8 @@ class ApiServerClient:
         self._api = Api(access, child.beat) if access else None
         self._history = History(child.settings.history_directory, child.name)
         self._complaint = Once(log.warning)
+        self._changed = threading.Event()
+        """Set when there is something to tend."""
 
     def run(self) -> int:
         """Tend the parts until asked to end, or until a new process is needed; returns the exit code.
@@ -84,12 +97,13 @@ class ApiServerClient:
         Raises MuteError if the kubelet cannot be asked any more.
         """
         part_of = ConfigPart(self._settings.resolved_config_file, _wanted, self._child.beat)
-        watch = self._watch(part_of.value)
         self._forget_problems()
         try:
-            parts = list(self._parts(part_of.value, watch))
-            if watch:
-                watch.start()
+            watch, slices = self._watch(part_of.value), self._slice_watch(part_of.value)
+            parts = [*self._parts(part_of.value, watch, slices)]
+            watches = [each for each in (watch, slices, self._file_watch(part_of.value)) if each]
+            for each in watches:
+                each.start()
             while not (signals.is_to_end() or part_of.has_changed() or self._child.has_outgrown_its_sandbox()):
                 for part in parts:
                     self._child.beat()
@@ -98,7 +112,7 @@ class ApiServerClient:
                     self._api.close_if_idle()
                 pod_resources.check()
                 self._child.beat()
-                rest(watch, self._settings.waits.round)
+                rest(self._changed, watches, self._settings.waits.round)
         finally:
             self._forget_problems()
         return 0 if signals.is_to_end() else RENEW
@@ -120,11 +134,35 @@ class ApiServerClient:
         if self._access is None or not is_needed:
             return None
         metadata_alone = not wanted.node_condition
-        return NodeWatch(Api(self._access), host_name(), metadata_alone=metadata_alone, waits=self._settings.waits)
+        waits = self._settings.waits
+        return NodeWatch(Api(self._access), host_name(), self._changed, metadata_alone=metadata_alone, waits=waits)
 
-    def _parts(self, wanted: _Wanted, watch: NodeWatch | None) -> Iterator[Part]:
+    def _slice_watch(self, wanted: _Wanted) -> SliceWatch | None:
+        """What follows the node's slices, if they are published."""
+        if self._access is None or not wanted.slices:
+            return None
+        with contextlib.suppress(UsageError):
+            return SliceWatch(Api(self._access), node_name(), self._changed, waits=self._settings.waits)
+        return None
+
+    def _file_watch(self, wanted: _Wanted) -> FileWatch | None:
+        """What notices new devices, and drivers that the kubelet has registered: pods wait for their slices."""
+        if not wanted.slices or not self._child.may_watch:
+            return None
+        settings = self._settings
+        states = [spool.path_of(settings.dra_directory, name) for name in LETTERS]
+        return FileWatch([settings.devices_file, settings.offers_file, *states], self._changed)
+
+    def _parts(self, wanted: _Wanted, watch: NodeWatch | None, slices: SliceWatch | None) -> Iterator[Part]:
         """Those that wait for no call first."""
         events = EventSeries(self._api) if self._api else None
+        if wanted.slices:
+            problems = self._problems("slices")
+            try:
+                node, effect = node_name(), wanted.slices
+                yield SlicePublisher(self._settings, problems, self._api, slices, node=node, effect=effect)
+            except UsageError as error:
+                problems.report("node", f"no ResourceSlices are published: {error}")
         if wanted.nvidia_pause:
             yield NvidiaPause(self._settings, watch, self._problems("nvidia-pause"))
         if self._settings.configurations is not None:
@@ -146,11 +184,12 @@ class ApiServerClient:
             forget_problem(self._settings.kubernetes_problems_directory, part)
 
 
-def rest(watch: NodeWatch | None, seconds: float) -> None:
-    """Wait until the parts are due, or the node has changed. Raises RuntimeError if nobody follows it any more."""
-    if watch is None:
+def rest(changed: threading.Event, watches: Sequence[threading.Thread], seconds: float) -> None:
+    """Wait until the parts are due, or something has changed. Raises RuntimeError if nobody follows it any more."""
+    if not watches:
         signals.rest(seconds)
-    elif watch.changed.wait(seconds):
-        watch.changed.clear()
-    elif not watch.is_alive():
-        raise RuntimeError("the thread that follows the node has crashed")  # the next process has another
+    elif changed.wait(seconds):
+        changed.clear()
+    elif crashed := [watch.name for watch in watches if not watch.is_alive()]:
+        # the next process has another
+        raise RuntimeError(f"the thread that follows {crashed[0]} has crashed")

@@ -10,8 +10,8 @@ import logging
 import time
 
 from devherd import spool
+from devherd.api_server import NO_ACCESS
 from devherd.instance.inventory_json import host_name
-from devherd.kubernetes.api import NO_ACCESS
 from devherd.kubernetes.node_watch import NodeWatch
 from devherd.kubernetes.problems import Problems
 from devherd.proto import spool_pb2

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd import history
+from devherd.api_server import Json
 from devherd.instance.inventory_json import to_do
 from devherd.inventory import DeviceKey, key_of
-from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import GONE

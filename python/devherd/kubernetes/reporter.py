@@ -14,6 +14,7 @@ from functools import partial
 import grpc.aio
 
 from devherd import history, spool
+from devherd.api_server import Api, ApiError, Json
 from devherd.backoff import Backoff
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
@@ -21,7 +22,6 @@ from devherd.instance.read import InstanceState, read_instance, second_instance
 from devherd.inventory import Allocations, inventory_of
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
-from devherd.kubernetes.api import Api, ApiError, Json
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
 from devherd.log import Once
@@ -201,7 +201,7 @@ class Reporter:
 
     def _ids_by_device(self) -> dict[tuple[str, str], set[str]]:
         """The ids that the kubelet knows each device by, by resource and device."""
-        offers = spool.resources_in(spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers))
+        offers = spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers).offers
         return {
             (offer.name, device.id): {device.id, *spool.ids_of(device.id, device.replicas, device.shares)}
             for offer in offers

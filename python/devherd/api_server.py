@@ -14,9 +14,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from devherd.config.api_access import ApiAccess
 
@@ -28,10 +30,13 @@ LARGEST_ANSWER_BYTES = 4 << 20
 """The API server stores no object above 3 MiB (`MaxRequestBodyBytes` of k8s.io/apiserver)."""
 Json = dict[str, Any]
 _LONGEST_MESSAGE = 500
+_LONGEST_RETRY_AFTER_SECONDS = 3600.0
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
 Answer = TypeVar("Answer")
+USER_AGENT = "devherd"
+"""The API server names the writer of a field by it (`managedFields`)."""
 _ATTEMPTS = 4
 _IDLE_SECONDS = 60.0
 """A connection without a call for this time is closed; the server waits 90 s (k8s.io/apiserver, secure_serving.go)."""
@@ -168,11 +173,14 @@ def _is_address(host: str) -> bool:
 
 
 class ApiError(Exception):
-    """A failed call: the HTTP status, 0 without an answer, and the reason."""
+    """A failed call: the HTTP status, 0 without an answer, and the reason, which becomes one line."""
 
-    def __init__(self, status: int, why: str) -> None:
+    def __init__(self, status: int, why: str, retry_after_seconds: float | None = None) -> None:
+        why = " ".join(why.split())
         super().__init__(f"{status}: {why}" if status else why)
         self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        """After how long the server wants to be asked again; None if it does not say. With 429, and some 5xx."""
 
 
 NO_ACCESS = ApiError(0, "there is no API server to talk to: neither a pod's token nor a `kubeconfig` is there")
@@ -186,15 +194,22 @@ class Api:
     """Calls one after the other over a kept connection. The token is read for each call, because it is renewed.
 
     `before_each` is called before each call; a call takes `seconds` at most. A call that finds its connection closed is
-    sent again over a new one: each is idempotent, as the caller names what it creates.
+    sent again over a new one: each is idempotent, as the caller names what it creates. So is a call that is refused
+    with 401: token and certificate are read again. Without `remembers_outages` each call asks the server.
     """
 
     def __init__(
-        self, access: ApiAccess, before_each: Callable[[], None] = _nothing, *, seconds: float = CALL_SECONDS
+        self,
+        access: ApiAccess,
+        before_each: Callable[[], None] = _nothing,
+        *,
+        seconds: float = CALL_SECONDS,
+        remembers_outages: bool = True,
     ) -> None:
         self._access = access
         self._before_each = before_each
         self._seconds = seconds
+        self._remembers_outages = remembers_outages
         self._connection: TimedConnection | None = None
         self._called_at = 0.0
         self._outage: tuple[float, ApiError] | None = None
@@ -206,19 +221,41 @@ class Api:
             raise ApiError(http.client.OK, f"not a Kubernetes object: {json.dumps(answer)[:_LONGEST_MESSAGE]}")
         return answer
 
+    def collection(
+        self, path: str, made: Callable[[Json], Answer], *, page: int, **query: str
+    ) -> tuple[list[Answer], str]:
+        """What `made` makes of each object of a collection, read in pages, and the collection's version.
+
+        It is read anew if the server has forgotten its beginning before the end, a few times at most. Raises ApiError.
+        """
+        return _past(http.HTTPStatus.GONE, partial(self._pages, path, made, {**query, "limit": str(page)}))
+
+    def _pages(self, path: str, made: Callable[[Json], Answer], query: Mapping[str, str]) -> tuple[list[Answer], str]:
+        found: list[Answer] = []
+        following: Mapping[str, str] = {}
+        version = ""
+        while True:
+            answer = self.get(f"{path}?{urlencode({**query, **following})}")
+            found += map(made, answer.get("items") or ())
+            metadata = answer["metadata"]
+            version = version or str(metadata.get("resourceVersion", ""))  # the first: a watch tells what came later
+            if not metadata.get("continue"):
+                return found, version
+            following = {"continue": metadata["continue"]}
+
     def watch(self, path: str, silence_seconds: float, *, metadata_alone: bool = False) -> Iterator[Json]:
         """Begin a watch; the iterator yields its events as they come, until the server ends it. Both raise ApiError.
 
         The iterator raises it, too, if nothing comes for `silence_seconds`. Exhaust it before the next call.
         """
-        headers = {"Accept": _METADATA if metadata_alone else _JSON} | self._authorization()
+        headers = {"Accept": _METADATA if metadata_alone else _JSON} | self._who()
         try:
             connection = self._connected()
             connection.within(Deadline(self._seconds))
             connection.request("GET", self._access.path + path, headers=headers)
             answer = connection.getresponse()
             if answer.status != http.client.OK:
-                _checked(answer.status, self._complete_text(answer))
+                self._content(answer)
                 raise ApiError(answer.status, "not a watch")
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -253,10 +290,11 @@ class Api:
         """Replace the object of the same name and version. Raises ApiError."""
         return self._call("PUT", path, body)
 
-    def delete(self, path: str) -> None:
-        """Remove an object, if it exists. Raises ApiError."""
+    def delete(self, path: str, **preconditions: str) -> None:
+        """Remove an object, if it exists. Raises ApiError, 409 if its `uid` or `resourceVersion` is not the given."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
         try:
-            self._call("DELETE", path)
+            self._call("DELETE", path, body)
         except ApiError as error:
             if error.status != http.client.NOT_FOUND:
                 raise
@@ -278,38 +316,50 @@ class Api:
         self._before_each()
         if self._outage and time.monotonic() - self._outage[0] < _SPARED_SECONDS:
             raise self._outage[1]
-        was_kept = self._connection is not None
         headers = {"Accept": accept, "Content-Type": kind}
-        deadline = Deadline(self._seconds)
+        ask = partial(self._ask, method, path, body, headers, Deadline(self._seconds))
         try:
-            return self._ask(method, path, body, headers, deadline)
+            return self._answered(ask)
+        except ApiError as error:
+            if error.status != http.client.UNAUTHORIZED:
+                raise
+        return self._answered(ask)  # with the token and the certificate as they are now
+
+    def _answered(self, ask: Callable[[], Json]) -> Json:
+        was_kept = self._connection is not None
+        try:
+            return ask()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not was_kept or isinstance(error, TimeoutError):
                 raise self._noted(error) from error
         try:  # the server may have closed an idle connection
-            return self._ask(method, path, body, headers, deadline)
+            return ask()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._noted(error) from error
 
     def _noted(self, error: Exception) -> ApiError:
         made = _unanswered(error)
-        self._outage = time.monotonic(), made
+        if self._remembers_outages:
+            self._outage = time.monotonic(), made
         return made
 
     def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str], deadline: Deadline) -> Json:
-        who = self._authorization()
+        who = self._who()
         connection = self._connected()
         connection.within(deadline)
         content = None if body is None else json.dumps(body)
         connection.request(method, self._access.path + path, content, {**who, **headers})
         answer = connection.getresponse()
-        text = self._complete_text(answer)
         self._called_at = time.monotonic()
+        return self._content(answer)
+
+    def _content(self, answer: http.client.HTTPResponse) -> Json:
+        text = self._complete_text(answer)
         if answer.status == http.client.UNAUTHORIZED:
             self.close()  # the next connection shows the client's certificate as it is then
-        return _checked(answer.status, text)
+        return _checked(answer.status, text, answer.headers.get("Retry-After", ""))
 
     def _complete_text(self, answer: http.client.HTTPResponse) -> bytes:
         text = answer.read(LARGEST_ANSWER_BYTES + 1)
@@ -320,12 +370,13 @@ class Api:
             raise http.client.IncompleteRead(text, answer.length)
         return text
 
-    def _authorization(self) -> dict[str, str]:
+    def _who(self) -> dict[str, str]:
         try:
             token = self._access.bearer()
         except OSError as error:
             raise _unanswered(error) from error
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        name = {"User-Agent": USER_AGENT}
+        return name | {"Authorization": f"Bearer {token}"} if token else name
 
     def _connected(self) -> TimedConnection:
         if self._connection is None:
@@ -364,16 +415,18 @@ def _unanswered(error: Exception) -> ApiError:
     return ApiError(0, str(error) or type(error).__name__)
 
 
-def _checked(status: int, text: bytes) -> Json:
+def _checked(status: int, text: bytes, retry_after: str) -> Json:
     """The content of an answer. Raises ApiError if it is not what was asked for."""
+    says = retry_after.isascii() and retry_after.isdecimal()
+    seconds = min(float(retry_after), _LONGEST_RETRY_AFTER_SECONDS) if says else None
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):  # from a proxy, for example
-        raise ApiError(status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
+        raise ApiError(status, text[:_LONGEST_MESSAGE].decode(errors="replace"), seconds)
     if not http.client.OK <= status < http.client.MULTIPLE_CHOICES:
-        raise ApiError(status, str(content.get("message", ""))[:_LONGEST_MESSAGE])
+        raise ApiError(status, str(content.get("message", ""))[:_LONGEST_MESSAGE], seconds)
     return content
 
 
@@ -420,10 +473,15 @@ def past_conflicts(change: Callable[[], Answer]) -> Answer:
 
     `change` must read the object again: others may change a node between a read and a write.
     """
+    return _past(http.HTTPStatus.CONFLICT, change)
+
+
+def _past(status: http.HTTPStatus, call: Callable[[], Answer]) -> Answer:
+    """Call it until it does not fail with this status, a few times at most; returns its result. Raises ApiError."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return change()
+            return call()
         except ApiError as error:
-            if error.status != http.HTTPStatus.CONFLICT:
+            if error.status != status:
                 raise
-    return change()
+    return call()

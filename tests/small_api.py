@@ -25,6 +25,8 @@ class SmallApi:
         self.patches: list[tuple[str, dict]] = []
         self.refusal: tuple[int, str] | None = None
         """Status and message of each answer, instead of what was asked."""
+        self.retry_after = ""
+        """The header of each answer; empty without it."""
         self.raw = b""
         """What each answer contains, instead of an object: a proxy's words."""
         self.is_closing = False
@@ -97,6 +99,8 @@ class SmallApi:
                 content = api.raw or json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
+                if api.retry_after:
+                    self.send_header("Retry-After", api.retry_after)
                 self.end_headers()
                 self.wfile.write(content)
                 self.close_connection = api.is_closing
