@@ -15,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from devherd import log
-from devherd.device_plugin import resource_file
+from devherd import log, watch
 from devherd.device_plugin.child import main as resource
 from devherd.exporter.main import main as exporter
 from devherd.process import Child, ChildMain, Heartbeats
@@ -38,7 +37,7 @@ if os.environ.get("DEVHERD_TEST_NO_INOTIFY"):
         """What the kernel does when the user's inotify instances are used up."""
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    resource_file.DirectoryWatch = refuse
+    watch.DirectoryWatch = refuse
 
 
 def fork(name: str, heartbeats: Heartbeats, main: ChildMain) -> int:

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from plugin_host import RESOURCE, device
 
 from devherd import spool
-from devherd.device_plugin.resource_file import ResourceFile, Watch
+from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import Pacing
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
+from devherd.watch import Watch
 
 
 @pytest.fixture

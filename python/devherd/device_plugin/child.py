@@ -14,7 +14,7 @@ from devherd.backoff import Backoff
 from devherd.device_plugin.generation import Generation
 from devherd.device_plugin.hand_over import OtherProcess, Predecessor, serve_on
 from devherd.device_plugin.recipients import Recipients
-from devherd.device_plugin.resource_file import ResourceFile, Watch
+from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
 from devherd.fork import CRASHED
 from devherd.history import History
@@ -25,6 +25,7 @@ from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import KubeletSocket
 from devherd.process import BEAT_PERIOD_SECONDS, LOOK_PERIOD_SECONDS, RENEW, YIELD, Child
 from devherd.text import duration
+from devherd.watch import Watch
 
 log = logging.getLogger(__name__)
 
