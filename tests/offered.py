@@ -6,7 +6,7 @@ from pathlib import Path
 from devherd import spool
 from devherd.health.policy import Verdict
 from devherd.inventory import key_of
-from devherd.offers.device_plugin import ServedDevice, ServedOffer, resource_of
+from devherd.offers.device_plugin import ServedOffer, resource_of
 from devherd.offers.made import MadeOffer
 from devherd.proto.spool_pb2 import Offer, Offers
 
@@ -45,11 +45,9 @@ def served_of(offer: Offer) -> ServedOffer:
     head.ClearField("devices")
     devices = {key_of(device): Offer(devices=[device]) for device in offer.devices}
     in_offer = {key: spool.encoded(one) for key, one in devices.items()}
+    ids = {key: [name for name, _ in spool.listed(one)] for key, one in devices.items()}
     return ServedOffer(
-        MadeOffer(offer.name, spool.encoded(head), in_offer, verdicts),
+        MadeOffer(offer.name, spool.encoded(head), in_offer, ids, verdicts),
         spool.encoded(resource_of(head)),
-        {
-            key: ServedDevice([name for name, _ in spool.listed(one)], spool.encoded(resource_of(one)))
-            for key, one in devices.items()
-        },
+        {key: spool.encoded(resource_of(one)) for key, one in devices.items()},
     )

@@ -144,7 +144,7 @@ class Inventory:
             entry = _entry_of(device, self.entries.get(key), now)
             if entry is not None:
                 found[key] = entry
-        unseen = {(part.vendor, part.card): part for part in scan.unseen}
+        unseen = {(_kind_of(part), part.card): part for part in scan.unseen}
         for key, entry in self.entries.items():
             if key in found or entry.vendor not in scan.vendors:
                 continue
@@ -182,7 +182,7 @@ class Inventory:
 
 def not_examined(scan: "Scan", known: Mapping[DeviceKey, Entry]) -> list[Entry]:
     """The known devices that stay as they were because the scan could not examine them, and found nothing wrong."""
-    unseen = {(part.vendor, part.card): part for part in scan.unseen if part.finding is None}
+    unseen = {(_kind_of(part), part.card): part for part in scan.unseen if part.finding is None}
     if not unseen:
         return []
     found = {device.key for device in scan.devices}
@@ -215,10 +215,15 @@ def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExami
     vendor, card, device_id = entry.key
     if entry.gone_since is None and unseen:
         for part in (card, device_id, None):
-            if (vendor, part) in unseen:
-                why = unseen[vendor, part]
+            why = unseen.get((vendor, part)) or unseen.get((entry.configured_by, part))
+            if why is not None:
                 return entry if entry.unseen == why else replace(entry, unseen=why)
     return None
+
+
+def _kind_of(part: "NotExamined") -> str:
+    """Whose devices it is about: `Entry.configured_by`, or the vendor with all its classes."""
+    return part.vendor if part.class_name is None else class_key(part.class_name)
 
 
 def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:

@@ -98,6 +98,11 @@ class Settings:
         return self.kubelet_root / "plugins_registry"
 
     @property
+    def plugins_directory(self) -> Path:
+        """The kubelet's directory in which each DRA driver has one for its sockets."""
+        return self.kubelet_root / "plugins"
+
+    @property
     def socket_directory(self) -> Path:
         """The directory for the sockets of resources."""
         return self.plugin_directory if self.registration == "kubelet_socket" else self.plugins_registry
@@ -147,6 +152,16 @@ class Settings:
     def state_directory(self) -> Path:
         """The registration of each resource, one file each, written by its child."""
         return self.run_dir / "state"
+
+    @property
+    def dra_directory(self) -> Path:
+        """The registrations of the two processes that serve the DRA drivers, one file each, written by them."""
+        return self.run_dir / "dra"
+
+    @property
+    def prepared_claims_file(self) -> Path:
+        """The claims that are prepared on this node; outlives a boot if possible, because allocations do."""
+        return (self.lasting_directory or self.run_dir) / "dra" / "claims.pb"
 
     @property
     def requests_directory(self) -> Path:
@@ -316,6 +331,7 @@ class Settings:
             self.offers_file,
             self.devices_file,
             self.state_directory,
+            self.dra_directory,
             self.requests_directory,
             self.facts_directory,
             self.findings_directory,

@@ -13,11 +13,11 @@ from devherd import spool
 from devherd.config.loader import resolve
 from devherd.config.model import Config
 from devherd.health.policy import Verdict
-from devherd.instance.read import read_instance
-from devherd.inventory import Entry
+from devherd.instance.read import is_by_dra, read_instance
+from devherd.inventory import Entry, key_of
 from devherd.offers import device_plugin, rules
 from devherd.offers.device_plugin import Maker, device_plugin_offers, resource_of
-from devherd.offers.made import Chosen, OfferMaker
+from devherd.offers.made import DraOffers, Judge
 from devherd.proto import spool_pb2
 from devherd.scanner.publisher import Acknowledgements, Publisher
 from devherd.settings import Settings
@@ -65,10 +65,11 @@ def edits_of(one: Entry, resource_name: str, *, by_mps: bool = False) -> FakeEdi
 def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
     """Each step changes any devices and verdicts; an entry that is equal to the last may be another object."""
     config = resolve(Config.model_validate(CONFIG))
-    arranger, maker = rules.Arranger(config), Maker(edits_of, lambda: [0, 1, 2])
+    arranger, maker, judge = rules.Arranger(config), Maker(edits_of, lambda: [0, 1, 2]), Judge()
     for entries, sick in steps:
         verdicts = {entries[place % len(entries)].key: verdict for place, verdict in sick if entries}
-        made = maker.judge(maker.make(arranger.arrange(entries)), verdicts)
+        made = maker.make(arranger.arrange(entries))
+        made = replace(made, served=judge.judge(made.served, verdicts))
         fresh = device_plugin_offers(rules.arrange(config, entries), edits_of, lambda: [0, 1, 2], verdicts)
         assert (made.offers, made.problems, made.rules) == (fresh.offers, fresh.problems, fresh.rules)
         for one in made.served:
@@ -76,13 +77,13 @@ def test_offers_made_again_after_any_changes_are_those_made_from_nothing(steps):
             whole, resource = served_of(offer), resource_of(offer)
             assert spool_pb2.Resource.FromString(one.in_resource) == resource
             assert (whole.offer.message, spool_pb2.Resource.FromString(whole.in_resource)) == (offer, resource)
-            ids = {key: [*device.ids] for key, device in one.devices.items()}
-            assert ids == {key: [*device.ids] for key, device in whole.devices.items()}
+            ids = one.offer.ids
+            assert ids == whole.offer.ids
             assert [device_id for of_device in ids.values() for device_id in of_device] == [
                 device_id for device_id, _ in listed(offer)
             ]
-            assert (one.size, one.offer.verdicts) == (whole.size, whole.offer.verdicts)
-            assert one.size == size_of(offer)
+            assert one.offer.verdicts == whole.offer.verdicts
+            assert one.offer.size == size_of(offer)
         assert [(one.offer.content, one.in_resource) for one in made.served] == [
             (one.offer.content, one.in_resource) for one in fresh.served
         ]
@@ -100,8 +101,8 @@ def test_offers_made_again_that_do_not_fit_are_cut_as_those_made_from_nothing(st
             made = maker.make(arranger.arrange(entries))
             fresh = device_plugin_offers(rules.arrange(config, entries), edits_of)
             assert (made.offers, made.problems) == (fresh.offers, fresh.problems)
-            assert [(one.in_resource, one.size) for one in made.served] == [
-                (one.in_resource, one.size) for one in fresh.served
+            assert [(one.in_resource, one.offer.size) for one in made.served] == [
+                (one.in_resource, one.offer.size) for one in fresh.served
             ]
 
 
@@ -120,24 +121,25 @@ def test_one_more_device_takes_the_place_of_the_last_ids_in_a_full_list(shares, 
     fresh = device_plugin_offers(rules.arrange(config, entries), edits_of).served[0]
     assert len(full.in_resource) > 0
     assert again.in_resource == fresh.in_resource
-    assert again.size <= full.size < 10
+    assert again.offer.size <= full.offer.size < 10
 
 
 def test_an_offer_whose_devices_and_verdicts_stay_is_the_same_object():
     """The publisher, the log and the child need not look at it again."""
     config = resolve(Config())
-    arranger, maker = rules.Arranger(config), Maker(edits_of)
+    arranger, maker, judge = rules.Arranger(config), Maker(edits_of), Judge()
+
+    def judged(entries, verdicts):
+        return judge.judge(maker.make(arranger.arrange(entries)).served, verdicts)
+
     entries = [entry("gpu-1"), entry("gpu-2"), entry("card0", "amd.com/gpu", "amd"), entry("x", "z.com/z", "amd")]
     sick = {entries[0].key: Verdict(("gone",), ())}
-    before = maker.judge(maker.make(arranger.arrange(entries)), sick).served
-    again = maker.judge(maker.make(arranger.arrange(entries)), sick).served
-    changed = maker.judge(
-        maker.make(arranger.arrange([*entries[:2], entry("card1", "amd.com/gpu", "amd"), entries[3]])), sick
-    )
+    before, again = judged(entries, sick), judged(entries, sick)
+    changed = judged([*entries[:2], entry("card1", "amd.com/gpu", "amd"), entries[3]], sick)
 
     assert [one is two for one, two in zip(before, again, strict=True)] == [True, True, True]
-    assert [one is two for one, two in zip(before, changed.served, strict=True)] == [False, True, True]
-    well = maker.judge(maker.make(arranger.arrange(entries)), {}).served
+    assert [one is two for one, two in zip(before, changed, strict=True)] == [False, True, True]
+    well = judged(entries, {})
     assert [one is two for one, two in zip(well, before, strict=True)] == [False, False, True]
 
 
@@ -166,32 +168,44 @@ def test_another_front_end_makes_its_offers_of_the_same_devices_with_the_edits_o
     def by_cdi(one: Entry, resource_name: str, *, by_mps: bool = False) -> FakeEdits:
         return FakeEdits(cdi_devices=(f"a.b/c={one.device.id}",))
 
-    maker = OfferMaker("dra", by_cdi)
-    for offer in rules.arrange(config, entries, "cdi").offers:
-        chosen = [Chosen(one, one.entry.device.shares, one.replicas) for one in offer.devices]
-        made = maker.devices(offer, chosen, {})
-        again = maker.devices(offer, chosen, made)
-        assert all(again[key] is device for key, device in made.items())
-        message = spool_pb2.Offer.FromString(b"".join(device.in_offer for device in made.values()))
-        message.MergeFrom(maker.head(offer))
-        assert (message.name, message.front_end, len(message.devices)) == (offer.name, "dra", len(offer.devices))
-        for device, one in zip(message.devices, offer.devices, strict=True):
-            assert [*device.edits.cdi_devices] == [f"a.b/c={device.id}"]
-            assert (device.rule, device.replicas, [*device.shares]) == (
-                one.rule,
-                one.replicas,
-                [*one.entry.device.shares],
-            )
-            assert dict(device.attributes) == one.entry.device.attributes
+    maker = DraOffers(by_cdi)
+    for some in (entries, entries[1:], entries):
+        offers = rules.arrange(config, some, "cdi")
+        made = maker.make(offers)
+        again = maker.make(rules.arrange(config, some, "cdi"))
+        assert all(one is two for one, two in zip(made.offers, again.offers, strict=True))
+        assert [*made.problems] == offers.problems
+        for offer, encoded in zip(offers.offers, made.offers, strict=True):
+            message, size = encoded.message, sum(len(one.ids) for one in offer.devices)
+            assert (message.name, message.front_end) == (offer.name, "dra")
+            assert size_of(message) == encoded.size == size
+            by_key = {one.entry.key: one for one in offer.devices}
+            assert sorted(map(key_of, message.devices)) == sorted(by_key)
+            for device in message.devices:
+                one = by_key[key_of(device)]
+                assert [*device.edits.cdi_devices] == [f"a.b/c={device.id}"]
+                assert (device.rule, device.replicas, [*device.shares]) == (
+                    one.rule,
+                    one.replicas,
+                    [*one.entry.device.shares],
+                )
+                assert dict(device.attributes) == one.entry.device.attributes
+                assert not device.HasField("pre_start")
 
 
-def test_who_reads_resources_leaves_the_offers_of_other_front_ends_out(tmp_path):
-    """The kubelet knows these under no name: they would be shown as not registered, and asked for in vain."""
+def test_the_offers_of_all_front_ends_are_read_as_one_and_told_apart(tmp_path):
+    """No process serves those of DRA as resources. What the scanner has said of any it does not say again."""
     gpu = spool_pb2.Device(id="gpu-1", vendor="nvidia", card="c")
     offered = [spool_pb2.Offer(name=name, front_end=name, devices=[gpu]) for name in ("device-plugin", "dra")]
     settings = Settings(run_dir=tmp_path)
     spool.write(settings.offers_file, spool_pb2.Offers(offers=offered, version=1))
 
-    assert [offer.name for offer in read_instance(settings).resources] == ["device-plugin"]
+    assert [(offer.name, is_by_dra(offer)) for offer in read_instance(settings).resources] == [
+        ("device-plugin", False),
+        ("dra", True),
+    ]
+    assert [offer.name for offer in spool.resources_in(spool.read(settings.offers_file, spool_pb2.Offers))] == [
+        "device-plugin"
+    ]
     publisher = Publisher(settings.offers_file, settings.resources_directory, Acknowledgements(tmp_path, tmp_path))
-    assert [offer.name for offer in publisher.published] == ["device-plugin"]
+    assert [offer.name for offer in publisher.published] == ["device-plugin", "dra"]

@@ -113,7 +113,7 @@ def verdicts_logged(tmp_path, finding: Finding, *verdicts: tuple[list[str], list
         place = {} if finding.source == FANS else PLACE
         device = spool_pb2.Device(id="GPU-1", reasons=reasons, warnings=warnings, attributes=place)
         offer = spool_pb2.Offer(name="a.b/gpu", devices=[device])
-        log.change_log.published([served_of(offer)], lambda _: [held], is_complete=True)
+        log.change_log.published([served_of(offer).offer], lambda _: [held], is_complete=True)
     return [message for _, message in log.events()]
 
 

@@ -30,6 +30,7 @@ class Hidden:
     vendor: str
     card: str | None
     finding: Finding | None = None
+    class_name: str | None = None
 
 
 UNPROGRAMMED = Finding(source="scan", reason="unprogrammed")
@@ -115,6 +116,24 @@ def test_an_unreadable_class_directory_changes_nothing():
     inventory = observed(FakeScan([port()]), FakeScan(unseen=[Hidden("intel-fpga", None)]))
 
     assert (inventory.entries[PORT].findings, inventory.entries[PORT].gone_since) == ([], None)
+
+
+def test_what_one_class_cannot_look_at_keeps_no_device_of_another():
+    """A class that is wrong on this host, whose directory cannot be listed, keeps nothing alive that has vanished."""
+
+    def of_class(name: str) -> Device:
+        facts = {"class": Fact("text", name, "")}
+        return Device(vendor="classes", id=name, card="0000:81:00.0", resource_name="a.b/c", facts=facts)
+
+    both = [of_class("right"), of_class("wrong")]
+    for card in (None, "0000:81:00.0"):
+        unseen = [Hidden("classes", card, None, "wrong")]
+        inventory = observed(FakeScan(both, vendors=["classes"]), FakeScan(unseen=unseen, vendors=["classes"]))
+        gone = {key[2]: entry.gone_since for key, entry in inventory.entries.items()}
+        assert gone == {"right": 1.0, "wrong": None}
+    every = FakeScan(unseen=[Hidden("classes", None)], vendors=["classes"])
+    kept = observed(FakeScan(both, vendors=["classes"]), every)
+    assert [entry.gone_since for entry in kept.entries.values()] == [None, None]
 
 
 def test_a_device_whose_card_is_not_known_can_be_kept_by_its_id():

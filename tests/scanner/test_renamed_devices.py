@@ -63,6 +63,16 @@ CASES = {
         CANNOT_START,
         {"generic": [{"name": "example.com/serial", "groups": [{"paths": [{"path": "/dev/ttyUSB*"}]}]}]},
     ),
+    "a serial adapter of a class": Case(
+        "generic",
+        "renamed",
+        "ttyUSB0",
+        "ttyUSB9",
+        "ttyUSB0",
+        "ttyUSB9",
+        CANNOT_START,
+        {"classes": {"define": {"serial": {"find": {"class": "tty", "name": "ttyUSB{n}"}}}}},
+    ),
 }
 
 

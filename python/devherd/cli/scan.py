@@ -20,7 +20,7 @@ from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.verdicts import finding_of
 from devherd.instance import lost_devices
 from devherd.instance.inventory_json import Json, inventory_json, is_ill
-from devherd.inventory import DEVICE_PLUGIN, DeviceKey, key_of
+from devherd.inventory import DeviceKey, key_of
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Problem
 from devherd.settings import DEFAULTS
@@ -237,7 +237,7 @@ def _explanations(report: "ScanReport") -> Iterator[str]:
             facts[key] = dict(device.attributes)
     for key, rule in report.rules.items():
         home = " and ".join(homes.get(key, ["not advertised"]))
-        is_left_out = DEVICE_PLUGIN in report.inventory.entries[key].left_out
+        is_left_out = report.inventory.entries[key].left_out
         yield f"{key[0]} {plain(key[2])} → {rule if is_left_out else f'{home}, by {rule}'}"
         for fact, source in sorted(report.sources.get(key, {}).items()):
             yield plain(f"    {fact}{_value(facts.get(key, {}).get(fact))} read from {source}")

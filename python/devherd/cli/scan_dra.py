@@ -6,16 +6,16 @@ The objects are on stdout; what is not published, or not as the configuration ha
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from devherd.dra.classes import classes_of
-from devherd.dra.objects import class_objects, is_node_name, slices_of
+from devherd.dra.objects import class_objects, slices_of
+from devherd.dra.pool_files import node_name, offers_from
 from devherd.dra.pools import Notice, Pools, pools_of
 from devherd.errors import ExitCode, UsageError
 from devherd.health.policy import Verdict
-from devherd.instance.inventory_json import host_name
 from devherd.inventory import CDI, DeviceKey, Entry, key_of
+from devherd.offers.rules import Offers
 from devherd.proto import health_pb2
 from devherd.text import first_lines
 
@@ -33,23 +33,21 @@ def run(arguments: "argparse.Namespace", config: "Config") -> int:
     """Scan and print. Raises UsageError."""
     from devherd.cli.scan import check_host_root, with_verdicts
     from devherd.config.loader import resolve
-    from devherd.offers.rules import arrange
     from devherd.scanner.once import scan_once
 
     _refuse(arguments)
-    node = _node_name()
+    node = node_name()
     check_host_root(config)
-    resolved = replace(resolve(config), ways=(CDI,))
+    resolved = resolve(config.model_copy(update={"front_end": "dra"}))
     report = with_verdicts(scan_once(resolved), config)
-    offers = arrange(resolved, report.inventory.entries.values(), CDI)
+    offers, _ = offers_from(report.inventory.entries, report.offers) or (Offers(), {})
     pools = pools_of(offers, _verdicts(report))
     classes, of_classes = classes_of(pools, resolved.resources)
     _print([*slices_of(pools, node), *class_objects(classes)], arguments.output or "yaml")
-    problems = [*(one for one in report.problems if one not in report.of_the_plugin), *offers.problems]
-    told = [Notice(" ".join(filter(None, (one.vendor, one.device or one.path))), one.error) for one in problems]
+    told = [Notice(" ".join(filter(None, (one.vendor, one.device or one.path))), one.error) for one in report.problems]
     _tell(told, "problems")
     _tell([*_left_out(report.inventory.entries.values()), *pools.notices, *of_classes], "notes")
-    is_wrong = bool(problems) or _has_ill(pools)
+    is_wrong = bool(report.problems) or _has_ill(pools)
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and is_wrong else ExitCode.DONE
 
 
@@ -59,14 +57,6 @@ def _refuse(arguments: "argparse.Namespace") -> None:
     for option in _TABLE_ALONE:
         if getattr(arguments, option):
             raise UsageError(f"`--as dra` takes no `--{option}`", "a pool is published whole", "leave one out")
-
-
-def _node_name() -> str:
-    """The name under which the kubelet registers: the host name in lower case, or that of `NODE_NAME`."""
-    name = host_name().strip().lower()
-    if not is_node_name(name):
-        raise UsageError(f"`{name}` is no name of a node", "it is no DNS name", "set NODE_NAME to the node's name")
-    return name
 
 
 def _verdicts(report: "ScanReport") -> Mapping[DeviceKey, Verdict]:

@@ -18,6 +18,7 @@ from devherd.config.classes import Classes
 from devherd.config.describe import is_map_of_sections, section_of
 from devherd.config.device_class import OF_PCI
 from devherd.config.errors import Location, Problem, WrongValueError, duration, echo, key_path, place
+from devherd.config.front_end import without_effect
 from devherd.config.model import (
     Config,
     External,
@@ -274,6 +275,7 @@ def warnings_of(config: Config) -> Iterator[Problem]:
     """A warning for each setting without effect."""
     yield from _of_strategies(config.vendors.nvidia.device_list_strategy)
     yield from _of_generic(config)
+    yield from without_effect(config)
     for number, health_rule in enumerate(config.health.rules):
         yield from names_in_doubt(("health", "rules", number, "match"), health_rule.match)
     for number, rule in enumerate(config.resources):

@@ -190,7 +190,7 @@ def _valid(source: str, content: dict[str, Any], positions: Positions, given: Ma
 def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.ResolvedConfig:
     """The configuration in force, with the `waits` of its instance."""
     values = {name: _value(config, (name,), getattr(config, name)) for name in _names(sections.Config)}
-    health = values.pop("health")
+    health, is_dra = values.pop("health"), config.front_end == "dra"
     return resolved.ResolvedConfig(
         **values,
         health=replace(health, rules=[*health.rules, *_xid_rules(config.health.xid)]),
@@ -199,8 +199,9 @@ def resolve(config: model.Config, waits: Waits = USUAL_WAITS) -> resolved.Resolv
         api=config.api,
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
-        device_info_dir=_device_info_dir(config.vendors),
-        pools=[pool.name for pool in config.vendors.rdma.pools if config.vendors.rdma.enabled],
+        device_info_dir=None if is_dra else _device_info_dir(config.vendors),
+        pools=[pool.name for pool in config.vendors.rdma.pools if config.vendors.rdma.enabled and not is_dra],
+        ways=resolved.BY_CDI_ALONE if is_dra else resolved.DEVICE_PLUGIN_ALONE,
         native=config.native_json(),
         warnings=[placed(config, warning) for warning in warnings_of(config)],
     )

@@ -322,6 +322,8 @@ class HealthOptions(Section):
     most cards of the node at once."""
     flapping: Switch = True
     """Whether findings that come and go last longer each time."""
+    taint: Literal["NoSchedule", "NoExecute"] = "NoSchedule"
+    """With `front_end: dra`, the effect of the taint of an Unhealthy device: pods with it run on, or are evicted."""
     kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
     """Rules for findings; the first that matches a finding decides its effect."""
@@ -369,7 +371,7 @@ class ScanOptions(Section):
 
     period: Duration | None = None
     """Time between two scans of the host without events. Default: 30 s if kernel events arrive and all devices are
-    Healthy, else 5 s. Never more than 5 s with a port of an Intel FPGA: no event reports that it was programmed.
+    Healthy, else 5 s. Never more than 5 s with a port of an Intel FPGA or a class with `attr`: no event reports it.
     """
     events: Switch = True
     """Whether events of the kernel and changes in /dev start a scan at once; otherwise scans are periodic only."""
@@ -411,6 +413,7 @@ class NodeLabels(Section):
     """The file of `write: feature_file`; its directory is Node Feature Discovery's."""
 
 
+FrontEnd = Literal["device_plugin", "dra"]
 DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
 
@@ -490,8 +493,8 @@ class Config(Section):
     kubelet_dir: KubeletPath = DEFAULTS.kubelet_dir
     """The kubelet's directory, with `device-plugins/` in it: the same whatever the kubelet's `--root-dir`."""
     kubelet_root_dir: KubeletPath | None = DEFAULTS.kubelet_root_dir
-    """The kubelet's `--root-dir`, with `pod-resources/`, `plugins_registry/` and `pods/` in it. Default: `kubelet_dir`.
-    """
+    """The kubelet's `--root-dir`, with `pod-resources/`, `plugins/`, `plugins_registry/` and `pods/` in it. Default:
+    `kubelet_dir`."""
     registration: RegistrationWay = DEFAULTS.registration
     """Whether devherd registers at the kubelet's socket, or the kubelet finds it in `plugins_registry/`."""
     run_dir: AbsolutePath = DEFAULTS.run_dir
@@ -514,6 +517,8 @@ class Config(Section):
     """The lowest level that is logged."""
     log_format: LogFormat = DEFAULTS.log_format
     """Format of the log on stderr."""
+    front_end: FrontEnd = "device_plugin"
+    """Whether pods get devices in `limits` or by claims (DRA, where they are published at the API server)."""
     cdi_dir: HostPath = Path("/var/run/cdi")
     """The directory on the host in which CDI specs are written."""
     kubelet_check: Period = DEFAULTS.kubelet_check

@@ -34,6 +34,8 @@ Part = TypeVar("Part")
 
 DEVICE_PLUGIN_ALONE = ("device-plugin",)
 """The ways in which containers get devices where the device plugin alone serves them."""
+BY_CDI_ALONE = ("cdi",)
+"""The ways where Dynamic Resource Allocation alone serves them."""
 
 _WAIT_SECONDS = 0.1
 """Time between two attempts to read a missing configuration."""
@@ -61,6 +63,16 @@ class ResolvedConfig(sections.Config):
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""
+
+    @property
+    def is_dra(self) -> bool:
+        """Whether the node's devices are served by Dynamic Resource Allocation."""
+        return self.front_end == "dra"
+
+    @property
+    def way(self) -> str:
+        """The way of the node's front end: `device-plugin`, `cdi`."""
+        return (BY_CDI_ALONE if self.is_dra else DEVICE_PLUGIN_ALONE)[0]
 
     def settings(self) -> Settings:
         """The common options."""

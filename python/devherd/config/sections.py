@@ -11,6 +11,7 @@ Enabled = Literal["auto", True, False]
 Preference = Literal["aligned", "packed", "distributed", "none"]
 Action = Literal["unhealthy", "warn", "ignore"]
 LabelMethod = Literal["none", "feature_file", "node_feature", "node"]
+FrontEnd = Literal["device_plugin", "dra"]
 DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
 
@@ -96,6 +97,7 @@ class HealthOptions:
     forget_after: float = 300.0
     breaker: bool = True
     flapping: bool = True
+    taint: Literal["NoSchedule", "NoExecute"] = "NoSchedule"
     kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     rules: list[HealthRule] = field(default_factory=list)
     external: list[External] = field(default_factory=list)
@@ -195,6 +197,7 @@ class ResourceRule:
 class Config:
     """`Config` of model.py."""
 
+    front_end: FrontEnd = "device_plugin"
     cdi_dir: Path = Path("/var/run/cdi")
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)

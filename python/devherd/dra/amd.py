@@ -57,8 +57,6 @@ GPU = _type("amdgpu", is_partition=False)
 PARTITION = _type("amdgpu-partition", is_partition=True)
 
 
-def type_of(subject: Publishable) -> DeviceType | str:
-    """The type, or why the device has none."""
-    if "iommu_group" in subject.facts:
-        return "it is for virtual machines, which DRA does not serve yet"
+def type_of(subject: Publishable) -> DeviceType:
+    """The type."""
     return GPU if subject.text("compute_partition") in (None, "", "spx") else PARTITION

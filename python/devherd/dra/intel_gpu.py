@@ -65,8 +65,6 @@ GPU = _type("gpu")
 FUNCTION = _type("vf")
 
 
-def type_of(subject: Publishable) -> DeviceType | str:
-    """The type, or why the device has none."""
-    if "pci_address" not in subject.facts:
-        return "it stands for other devices: a claim with adminAccess gets those"
+def type_of(subject: Publishable) -> DeviceType:
+    """The type."""
     return FUNCTION if "physfn" in subject.facts else GPU

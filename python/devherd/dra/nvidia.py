@@ -86,12 +86,6 @@ MIG = DeviceType(
 )
 
 
-def type_of(subject: Publishable) -> DeviceType | str:
-    """The type, or why the device has none."""
-    if "mig_profile" in subject.facts or "gpu_instance" in subject.facts:
-        return MIG
-    if "mdev_uuid" in subject.facts or "iommu_group" in subject.facts:
-        return "it is for virtual machines, which DRA does not serve yet"
-    if subject.text("mig_mode") == "enabled":
-        return "it is in MIG mode: nothing runs on it but its MIG devices"
-    return GPU
+def type_of(subject: Publishable) -> DeviceType:
+    """The type."""
+    return MIG if "mig_profile" in subject.facts or "gpu_instance" in subject.facts else GPU

@@ -10,12 +10,14 @@ from typing import Any
 from devherd.dra.classes import DeviceClass
 from devherd.dra.pools import SHARES, Pools, Published
 from devherd.dra.tables import Value
-from devherd.dra.values import MOST_DEVICES, quantity
+from devherd.dra.values import MOST_DEVICES, quantity, taint_key
+from devherd.reasons.registry import CORDONED
 
 API_VERSION = "resource.k8s.io/v1"
 
 Json = dict[str, Any]
 
+_CORDONED = taint_key(CORDONED)
 _NODE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -24,8 +26,13 @@ def is_node_name(name: str) -> bool:
     return len(name) <= 253 and _NODE_NAME.fullmatch(name) is not None
 
 
-def slices_of(pools: Pools, node: str, node_uid: str = "") -> Iterator[Json]:
+NO_SCHEDULE = "NoSchedule"
+
+
+def slices_of(pools: Pools, node: str, node_uid: str = "", effect: str = NO_SCHEDULE) -> Iterator[Json]:
     """The ResourceSlices of this node, of at most MOST_DEVICES devices each; a pool without devices is one empty slice.
+
+    `effect` is that of the taints of Unhealthy devices; a cordon keeps new pods away, and no more.
 
     With the node's uid the garbage collector removes them with the node. Names begin as those of the Go helper:
     https://github.com/kubernetes/dynamic-resource-allocation/blob/v0.37.2/resourceslice/resourceslicecontroller.go
@@ -43,7 +50,7 @@ def slices_of(pools: Pools, node: str, node_uid: str = "") -> Iterator[Json]:
                 "pool": {"name": node, "generation": 1, "resourceSliceCount": len(parts)},
             }
             if part:
-                spec["devices"] = [_device(device) for device in part]
+                spec["devices"] = [_device(device, effect) for device in part]
             yield {"apiVersion": API_VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
 
 
@@ -56,7 +63,7 @@ def class_objects(classes: Iterable[DeviceClass]) -> Iterator[Json]:
         yield {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": each.name}, "spec": spec}
 
 
-def _device(device: Published) -> Json:
+def _device(device: Published, effect: str) -> Json:
     is_shared = device.subject.shares > 1
     made: Json = {"name": device.name, "attributes": _attributes(device)}
     if device.capacities:
@@ -64,7 +71,7 @@ def _device(device: Published) -> Json:
     if is_shared:
         made["allowMultipleAllocations"] = True
     if device.taints:
-        made["taints"] = _taints(device.taints)
+        made["taints"] = _taints(device.taints, effect)
     return made
 
 
@@ -81,5 +88,5 @@ def _capacity(device: Published, name: str) -> Json:
     return made
 
 
-def _taints(keys: Sequence[str]) -> list[Json]:
-    return [{"key": key, "effect": "NoSchedule"} for key in keys]
+def _taints(keys: Sequence[str], effect: str) -> list[Json]:
+    return [{"key": key, "effect": NO_SCHEDULE if key == _CORDONED else effect} for key in keys]

@@ -216,46 +216,44 @@ MOCK = DeviceType(
 )
 
 
-def intel_fpga(subject: Publishable) -> DeviceType | str:
+def intel_fpga(subject: Publishable) -> DeviceType:
     """The type, by what a port always has: its accelerator's id cannot be read while the port is disabled."""
     return REGION if subject.facts.keys().isdisjoint(("port", "port_id")) else PORT
 
 
-def xilinx_fpga(subject: Publishable) -> DeviceType | str:
+def xilinx_fpga(subject: Publishable) -> DeviceType:
     """The type. A class describes MA35D cards alone; the others have no shell while they are flashed or reset."""
     return TRANSCODER if "class" in subject.facts else CARD
 
 
-def rdma(subject: Publishable) -> DeviceType | str:
-    """The type, or why the device has none."""
-    if "," in (subject.text("pci_address") or "") or "device_id" not in subject.facts:
-        return "it is a pool of the device plugin's: by DRA each of its members is a device"
+def rdma(_: Publishable) -> DeviceType:
+    """The type."""
     return HCA
 
 
-def generic(_: Publishable) -> DeviceType | str:
+def generic(_: Publishable) -> DeviceType:
     """The type."""
     return NODES
 
 
-def simulated(_: Publishable) -> DeviceType | str:
+def simulated(_: Publishable) -> DeviceType:
     """The type."""
     return MOCK
 
 
-_OF_EVERY_CLASS = frozenset(
+OF_EVERY_CLASS = frozenset(
     {
         *("class", "type", "numa_node", "pcie_root", "slot", "pci_address", "pci_class", "pci_driver"),
         *("vendor_id", "device_id", "subsystem_vendor_id", "subsystem_device_id"),
     }
 )
-"""Facts that have an attribute of their own here, or none; `type` is the class."""
+"""Names that have an attribute of their own here, or none; `type` is the class. No class has such a fact of its own."""
 
 
-def classes(subject: Publishable) -> DeviceType | str:
+def classes(subject: Publishable) -> DeviceType:
     """The type of a device class: its name, with the facts that its file declares, under their names."""
     name = subject.text("class") or ""
-    facts = sorted(subject.facts.keys() - _OF_EVERY_CLASS)
+    facts = sorted(subject.facts.keys() - OF_EVERY_CLASS)
     return DeviceType(
         CLASSES,
         name,

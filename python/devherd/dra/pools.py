@@ -13,7 +13,7 @@ No device stands beside its parts, be it that a rule offers both: a GPU beside i
 beside its virtual ones. Whatever is withheld or left out is told in a notice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from devherd.dra.values import (
 from devherd.health.policy import FINE, Verdict
 from devherd.inventory import DeviceKey
 from devherd.offers.rules import Offer, Offered, Offers
+from devherd.reasons.registry import GONE
 from devherd.text import amount
 
 TYPES = {
@@ -44,7 +45,7 @@ TYPES = {
     "simulated": own.simulated,
     "classes": own.classes,
 }
-"""By vendor: the type of a device, or why it has none."""
+"""By vendor: the type of a device. What DRA does not offer, as a GPU in MIG mode, the scan core has left out before."""
 
 SHARES = "shares"
 """The capacity of a device that containers share."""
@@ -64,7 +65,7 @@ class Published:
     capacities: Mapping[str, tuple[int, bool]]
     """By name: the number and whether it is written with `Ki`, `Mi`, …"""
     taints: tuple[str, ...]
-    """The keys; each is NoSchedule."""
+    """The keys."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -83,6 +84,17 @@ class Notice:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unpublished:
+    """A device of a driver's that is in no pool: what a claim may call it."""
+
+    driver: str
+    name: str | None
+    """As far as it is known."""
+    is_awaited: bool
+    """True if it waits for a fact, and for nothing else."""
+
+
 @dataclass(slots=True)
 class Pools:
     """The devices by driver, sorted by name; a driver whose devices are all withheld has none."""
@@ -90,7 +102,16 @@ class Pools:
     devices: dict[str, list[Published]] = field(default_factory=dict)
     withheld: dict[DeviceKey, str] = field(default_factory=dict)
     """By device: why it is not published."""
+    unpublished: dict[DeviceKey, Unpublished] = field(default_factory=dict)
+    """The same devices, as far as a driver has their type."""
     notices: list[Notice] = field(default_factory=list)
+
+    def withhold(self, subject: Publishable, kind: DeviceType, why: str) -> None:
+        """Note why a device of this type is not published."""
+        entry = subject.entry
+        is_awaited = entry.gone_since is None and not kind.facts.isdisjoint(entry.device.awaited)
+        self.withheld[entry.key] = why
+        self.unpublished[entry.key] = Unpublished(kind.driver, kind.label(subject), is_awaited)
 
 
 @dataclass(slots=True)
@@ -103,8 +124,13 @@ class _Candidate:
     own_capacities: Mapping[str, int]
 
 
-def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
-    """The pools of this node. The offers are of way `cdi`; a device without a verdict is fine."""
+def pools_of(
+    offers: Offers, verdicts: Mapping[DeviceKey, Verdict], held: Collection[tuple[str, str]] = frozenset()
+) -> Pools:
+    """The pools of this node. The offers are of way `cdi`; a device without a verdict is fine.
+
+    `held` are driver and name of the devices that claims hold: they stay, tainted, while they are gone.
+    """
     made = Pools()
     by_type: dict[tuple[str, str], tuple[DeviceType, list[Publishable]]] = {}
     subjects = [_subject(offer, offered, verdicts) for offer in offers.offers for offered in offer.devices]
@@ -121,10 +147,11 @@ def pools_of(offers: Offers, verdicts: Mapping[DeviceKey, Verdict]) -> Pools:
                 if known is not kind:
                     by_type[kind.driver, kind.name] = known.joined(kind), of_type
                 continue
-            kind = "it is divided: only its parts can be published"
-        made.withheld[subject.entry.key] = kind
+            made.withhold(subject, kind, "it is divided: only its parts can be published")
+        else:
+            made.withheld[subject.entry.key] = kind
     for kind, of_type in by_type.values():
-        made.devices[kind.driver] += _Type(kind, made).published(of_type)
+        made.devices[kind.driver] += _Type(kind, made, held).published(of_type)
     for driver, devices in made.devices.items():
         made.devices[driver] = sorted(_named_once(driver, devices, made), key=lambda device: NaturalKey(device.name))
     made.notices += [Notice(f"{key[0]} {key[2]}", f"it is not published: {why}") for key, why in made.withheld.items()]
@@ -147,8 +174,8 @@ def _subject(offer: Offer, offered: Offered, verdicts: Mapping[DeviceKey, Verdic
 class _Type:
     """Makes the devices of one type even."""
 
-    def __init__(self, kind: DeviceType, made: Pools) -> None:
-        self._kind, self._made = kind, made
+    def __init__(self, kind: DeviceType, made: Pools, held: Collection[tuple[str, str]]) -> None:
+        self._kind, self._made, self._held = kind, made, held
         self._where = f"{kind.driver} {kind.name}"
 
     def published(self, subjects: Iterable[Publishable]) -> list[Published]:
@@ -174,18 +201,18 @@ class _Type:
     def _refusal(self, subject: Publishable) -> str | None:
         """Why the device cannot be published by itself; None if it can."""
         kind, entry = self._kind, subject.entry
-        if entry.gone_since is not None:
+        name = kind.label(subject)
+        if entry.gone_since is not None and (kind.driver, name) not in self._held:
             return "it is gone"
         if awaited := sorted(kind.facts & entry.device.awaited):
             return f"it waits for {_listed(awaited)}"
-        name = kind.label(subject)
         if name is None:
             unknown = sorted(fact for fact in kind.label_of if fact not in subject.facts) or kind.label_of
             return f"its name takes {_listed(unknown)}, which cannot be known here"
         return None if is_label(name) else f"`{name}` is no name of a device"
 
     def _withhold(self, subject: Publishable, why: str) -> None:
-        self._made.withheld[subject.entry.key] = why
+        self._made.withhold(subject, self._kind, why)
 
     def _legal(self, attributes: tuple[Attribute, ...], whole: list[_Candidate]) -> list[Attribute]:
         """The attributes whose names and values the API takes at every device."""
@@ -240,7 +267,8 @@ class _Type:
         if has_shares:
             numbers[SHARES] = subject.shares, False
         values = {part.name: (part.kind, value) for part in attributes if (value := _value(each, part)) is not None}
-        taints = sorted({taint_key(reason) for reason in subject.verdict.reasons})
+        gone = () if subject.entry.gone_since is None else (GONE,)
+        taints = sorted({taint_key(reason) for reason in (*subject.verdict.reasons, *gone)})
         if len(taints) > MOST_TAINTS:
             text = f"{amount(len(taints) - MOST_TAINTS, 'reason')} of {len(taints)} are no taints: the API takes 16"
             self._made.notices.append(Notice(f"{self._where} {subject.entry.device.id}", text))
@@ -267,5 +295,6 @@ def _named_once(driver: str, devices: list[Published], made: Pools) -> list[Publ
         first = found.setdefault(device.name, device)
         if first is not device:
             other = first.subject.entry.device.id
-            made.withheld[device.key] = f"its name in {driver}, `{device.name}`, is that of {other}, too"
+            why = f"its name in {driver}, `{device.name}`, is that of {other}, too"
+            made.withhold(device.subject, device.type, why)
     return list(found.values())

@@ -1,6 +1,7 @@
 """Values in the forms of resource.k8s.io/v1: versions, quantities, names. Pure."""
 
 import re
+from fractions import Fraction
 
 MOST_DEVICES = 64
 """Devices of a slice, of which one may have a taint: 128 without. A slice that is cut at 128 is cut anew at a taint."""
@@ -23,7 +24,17 @@ _BUILD = r"\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*"
 _SUFFIX = re.compile(rf"(?:{_PRE_RELEASE})?(?:{_BUILD})?", re.ASCII)
 _LARGEST = 2**64 - 1
 """Of a number in a version: the API server's CEL reads it as 64 bits."""
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
+)
+"""As far as the API server takes them: https://github.com/kubernetes/apimachinery/blob/v0.37.2/pkg/api/resource/"""
 _BINARY, _DECIMAL = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), ("", "k", "M", "G", "T", "P", "E")
+
+_SIZES = {
+    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate("mun", 1)},
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate(_DECIMAL)},
+    **{suffix: Fraction(1024**power) for power, suffix in enumerate(_BINARY)},
+}
 
 
 def semver(text: str) -> str | None:
@@ -55,6 +66,15 @@ def quantity(number: int, *, is_binary: bool) -> str:
         number //= base
         size += 1
     return f"{number}{suffixes[size]}"
+
+
+def number_in(quantity: str) -> Fraction | None:
+    """The value of a quantity; None if the text is none, or an absurd one."""
+    parts = _QUANTITY.fullmatch(quantity)
+    if parts is None:
+        return None
+    digits, exponent, suffix = parts.groups()
+    return Fraction(digits) * (Fraction(10) ** int(exponent) if exponent else _SIZES[suffix or ""])
 
 
 def is_label(name: str) -> bool:

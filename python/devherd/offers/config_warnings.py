@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from devherd.config.resolved import NVML_FACTS, ResolvedConfig, facts_of, selects
+from devherd.config.resolved import ResolvedConfig, facts_of, selects
 from devherd.config.sections import External, HealthRule, Match, ResourceRule
 from devherd.inventory import DEVICE_PLUGIN, Entry
 from devherd.offers.rules import Offer, Offers
@@ -28,13 +28,15 @@ def config_warnings(config: ResolvedConfig, entries: Collection[Entry], offers: 
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
     matches = [(part.place, part.match) for part in parts if not _is_in_order(part, covered)]
     has_matches = bool(config.resources or matches)
-    offered = [entry for entry in entries if DEVICE_PLUGIN not in entry.left_out] if has_matches else []
+    way = config.way
+    offered = [entry for entry in entries if way not in entry.left_out] if has_matches else []
     facts = [facts_of(entry) for entry in offered]
-    hidden = [entry for entry in entries if DEVICE_PLUGIN in entry.left_out] if has_matches else []
-    left_out = [(facts_of(entry), entry.left_out[DEVICE_PLUGIN]) for entry in hidden]
+    awaited = frozenset(fact for entry in offered for fact in entry.device.awaited)
+    hidden = [entry for entry in entries if way in entry.left_out] if has_matches else []
+    left_out = [(facts_of(entry), entry.left_out[way]) for entry in hidden]
     return [
-        *(_idle_rules(config, facts, left_out, offers, covered) if facts or left_out else ()),
-        *(_without_devices(matches, facts) if facts else ()),
+        *(_idle_rules(config, facts, left_out, offers, covered=covered, awaited=awaited) if facts or left_out else ()),
+        *(_without_devices(matches, facts, awaited) if facts else ()),
         *_simulated_beside_real(offers.offers),
         *_given_twice(offers.offers),
         *_of_several_vendors(offers.offers),
@@ -46,11 +48,14 @@ def _idle_rules(
     facts: Collection[Facts],
     left_out: Collection[tuple[Facts, str]],
     offers: Offers,
+    *,
     covered: Collection[str],
+    awaited: Collection[str],
 ) -> Iterator[str]:
     """Warn about resource rules that apply to no device: they match none, or earlier rules match the same.
 
     `left_out`: the facts of devices that no rule can offer, each with the reason. `covered`: as in `_is_in_order`.
+    `awaited`: names of facts whose source has not answered yet for some device.
     """
     met = set(offers.rules.values())
     for number, rule in enumerate(config.resources):
@@ -66,7 +71,7 @@ def _idle_rules(
         elif why := [(each, why) for each, why in left_out if selects(rule.match, each)]:
             yield f"{rule.place}: matches {_named(why)} — remove the rule, or offer other devices by it"
         elif facts:
-            yield from _without_devices([(rule.place, rule.match)], facts)
+            yield from _without_devices([(rule.place, rule.match)], facts, awaited)
 
 
 def _named(left_out: Collection[tuple[Facts, str]]) -> str:
@@ -90,9 +95,11 @@ def _is_in_order(part: ResourceRule | HealthRule | External, covered: Collection
     return part.optional or part.place.rpartition(" ")[2] in covered
 
 
-def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
+def _without_devices(
+    matches: Iterable[tuple[str, Match]], facts: Collection[Facts], awaited: Collection[str]
+) -> Iterator[str]:
     for place, match in matches:
-        if not any(selects(match, each) for each in facts) and not _waits(match, facts):
+        if match.facts.keys().isdisjoint(awaited) and not any(selects(match, each) for each in facts):
             compare = "compare it with the facts that `devherd scan --explain` shows, or add `optional: true`"
             cure = f"did you mean `{meant}`?" if (meant := _meant(match, facts)) else compare
             yield f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — {cure}"
@@ -116,12 +123,6 @@ def _meant(match: Match, facts: Collection[Facts]) -> str:
 
 def _with(match: Match, fact: str, glob: str) -> Match:
     return replace(match, facts={**match.facts, fact: [glob]})
-
-
-def _waits(match: Match, facts: Iterable[Facts]) -> bool:
-    """True if the match needs facts that NVML has not reported yet for a GPU."""
-    named = NVML_FACTS & match.facts.keys()
-    return bool(named) and any(each["vendor"] == "nvidia" and not named & each.keys() for each in facts)
 
 
 def _simulated_beside_real(offers: Iterable[Offer]) -> Iterator[str]:
@@ -167,8 +168,10 @@ def _given_twice(offers: Collection[Offer]) -> Iterator[str]:
             )
 
 
-def left_out(entries: Iterable[Entry]) -> list[spool_pb2.Problem]:
-    """The note on MIG devices that `mig_strategy: none` leaves out, with the cure."""
+def left_out(entries: Iterable[Entry], way: str) -> list[spool_pb2.Problem]:
+    """The note on MIG devices that `mig_strategy: none` leaves out of the device plugin's offers, with the cure."""
+    if way != DEVICE_PLUGIN:
+        return []
     candidates = (entry.device for entry in entries if entry.vendor == "nvidia" and DEVICE_PLUGIN not in entry.left_out)
     divided = [int(count) for device in candidates if (count := device.attribute("mig_devices")) is not None]
     if not divided:

@@ -3,7 +3,7 @@
 A Resource contains everything for the answer to Allocate: `device_plugin.allocation` only merges it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,28 +11,13 @@ from functools import cached_property
 from devherd._native import NaturalKey
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey
-from devherd.offers.made import Chosen, EditsOf, MadeDevice, MadeOffer, OfferMaker, pre_start
+from devherd.offers.made import Chosen, EditsOf, Judge, MadeDevice, MadeOffer, OfferMaker, pre_start
 from devherd.offers.rules import Offer, Offered, Offers
 from devherd.proto import spool_pb2
 from devherd.spool import DEVICE_PLUGIN_FRONT_END, encoded
 
 MAX_LIST_BYTES = 3_500_000
 """Well below 4 194 304 bytes, the limit at which the kubelet refuses a device list and ends the stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDevice:
-    """A device in the list of a child."""
-
-    ids: Sequence[str]
-    in_resource: bytes
-    """Encoded as the only device of a Resource; concatenated encodings are one message."""
-
-    def judged(self, verdict: Verdict) -> "ServedDevice":
-        """A copy with the reasons of this verdict."""
-        resource = spool_pb2.Resource.FromString(self.in_resource)
-        resource.devices[0].reasons.extend(verdict.reasons)
-        return ServedDevice(self.ids, encoded(resource))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +27,27 @@ class ServedOffer:
     offer: MadeOffer
     head: bytes
     """The Resource without its devices."""
-    devices: Mapping[DeviceKey, ServedDevice]
-    """The devices, in their order."""
+    devices: Mapping[DeviceKey, bytes]
+    """The devices in their order, each encoded as the only device of a Resource; concatenated they are one message."""
 
     @property
     def name(self) -> str:
         """The name of the resource."""
         return self.offer.name
 
+    @property
+    def verdicts(self) -> Mapping[DeviceKey, Verdict]:
+        """The verdict of each device of the offer that has one, by device."""
+        return self.offer.verdicts
+
     @cached_property
     def in_resource(self) -> bytes:
         """The Resource, without a version."""
-        return b"".join([self.head, *(device.in_resource for device in self.devices.values())])
-
-    @cached_property
-    def size(self) -> int:
-        """The number of ids."""
-        return sum(len(device.ids) for device in self.devices.values())
+        return b"".join([self.head, *self.devices.values()])
 
     def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "ServedOffer":
         """A copy in which devices have the reasons and warnings of these verdicts."""
-        judged = {key: self.devices[key].judged(verdict) for key, verdict in verdicts.items()}
+        judged = {key: _with_reasons(self.devices[key], verdict) for key, verdict in verdicts.items()}
         return ServedOffer(self.offer.judged(verdicts), self.head, {**self.devices, **judged})
 
     def without(self, leaving: AbstractSet[DeviceKey]) -> "ServedOffer":
@@ -71,6 +56,12 @@ class ServedOffer:
             return self
         devices = {key: device for key, device in self.devices.items() if key not in leaving}
         return ServedOffer(self.offer.without(leaving), self.head, devices)
+
+
+def _with_reasons(device: bytes, verdict: Verdict) -> bytes:
+    resource = spool_pb2.Resource.FromString(device)
+    resource.devices[0].reasons.extend(verdict.reasons)
+    return encoded(resource)
 
 
 @dataclass(slots=True)
@@ -112,8 +103,6 @@ class Maker:
         self._more: bytes = b""
         self._more_of: object = None
         """The input from which `_more` was made for the last device."""
-        self._judged: dict[str, tuple[ServedOffer, ServedOffer]] = {}
-        """By name: an offer without and with verdicts, as last made."""
 
     def make(self, offers: Offers) -> DevicePluginOffers:
         """The offers as messages, without regard to health."""
@@ -130,51 +119,39 @@ class Maker:
             result.problems += kept.problems
         return result
 
-    def judge(self, offers: DevicePluginOffers, verdicts: Mapping[DeviceKey, Verdict]) -> DevicePluginOffers:
-        """A copy of the offers in which devices have the reasons and warnings of these verdicts."""
-        before, self._judged = self._judged, {}
-        judged = []
-        for served in offers.served:
-            of_it = {key: verdicts[key] for key in verdicts.keys() & served.devices.keys()}
-            with_verdicts = served
-            if of_it:
-                known, last = before.get(served.name, (None, served))
-                is_last = known is served and last.offer.verdicts == of_it
-                with_verdicts = last if is_last else served.judged(of_it)
-                self._judged[served.name] = served, with_verdicts
-            judged.append(with_verdicts)
-        return replace(offers, served=judged)
-
     def _made(self, offer: Offer, processor_nodes: Collection[int], before: _Kept | None) -> _Kept:
         unique, problems = _unique(offer)
         made = self._offers.devices(offer, _fitting(unique, len(processor_nodes)), before.made if before else {})
         problems += [device.problem for device in made.values() if device.problem is not None]
         head = self._offers.head(offer, processor_nodes)
         served = ServedOffer(
-            MadeOffer(offer.name, encoded(head), {key: device.in_offer for key, device in made.items()}, {}),
+            MadeOffer(
+                offer.name,
+                encoded(head),
+                {key: device.in_offer for key, device in made.items()},
+                {key: device.ids for key, device in made.items()},
+            ),
             encoded(_resource_without_devices(head)),
             {key: self._kept_device(key, device, before) or self._device(device) for key, device in made.items()},
         )
         wanted = sum(len(offered.ids) for offered in unique)
-        if served.size < wanted:
-            text = (
-                f"{wanted} devices do not fit into one message to the kubelet; the first {served.size} are advertised"
-            )
+        if (size := served.offer.size) < wanted:
+            text = f"{wanted} devices do not fit into one message to the kubelet; the first {size} are advertised"
             problems.append(_problem(offer, text))
         return _Kept(offer, processor_nodes, served, problems, made)
 
     @staticmethod
-    def _kept_device(key: DeviceKey, device: MadeDevice, before: _Kept | None) -> ServedDevice | None:
+    def _kept_device(key: DeviceKey, device: MadeDevice, before: _Kept | None) -> bytes | None:
         return before.served.devices[key] if before is not None and before.made.get(key) is device else None
 
-    def _device(self, device: MadeDevice) -> ServedDevice:
+    def _device(self, device: MadeDevice) -> bytes:
         chosen = device.chosen
         asks = pre_start(chosen.offered) is not None
         more = chosen.shares, chosen.replicas, asks
         if more != self._more_of:  # as a rule the same for thousands
             of_all = spool_pb2.ListedDevice(shares=chosen.shares, replicas=chosen.replicas, asks_before_start=asks)
             self._more, self._more_of = encoded(of_all), more
-        return ServedDevice(chosen.ids, chosen.offered.entry.device.in_resource(device.edits, self._more))
+        return chosen.offered.entry.device.in_resource(device.edits, self._more)
 
 
 def device_plugin_offers(
@@ -184,8 +161,8 @@ def device_plugin_offers(
     verdicts: Mapping[DeviceKey, Verdict] | None = None,
 ) -> DevicePluginOffers:
     """The offers as messages, made once."""
-    maker = Maker(edits_of, processor_nodes)
-    return maker.judge(maker.make(offers), verdicts or {})
+    made = Maker(edits_of, processor_nodes).make(offers)
+    return replace(made, served=Judge[ServedOffer]().judge(made.served, verdicts or {}))
 
 
 def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:

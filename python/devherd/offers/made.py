@@ -1,20 +1,22 @@
 """Encoded offers, alike for all front ends: devices with facts, verdict, rule, sharing, and edits by one way. Pure.
 
-A front end chooses the devices of an offer, and makes of it what it serves.
+A front end chooses the devices of an offer. The device plugin makes of it what it serves (`device_plugin`); for DRA
+`MadeOffers` are all: its processes make devices by driver of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from devherd import cdi
+from devherd._native import NaturalKey
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
-from devherd.offers.rules import Offer, Offered, problem_of
+from devherd.offers.rules import Offer, Offered, Offers, problem_of
 from devherd.proto import spool_pb2
-from devherd.spool import encoded, ids_of
+from devherd.spool import DRA_FRONT_END, encoded, ids_of
 
 if TYPE_CHECKING:
     from devherd._native import Edits
@@ -62,6 +64,8 @@ class MadeDevice:
     """A device of an offer, and what was made of it. An unchanged device stays the same object."""
 
     chosen: Chosen
+    ids: Sequence[str]
+    """As of `Chosen`."""
     edits: bytes
     in_offer: bytes
     """Encoded as the only device of an Offer; concatenated encodings are one message."""
@@ -77,8 +81,15 @@ class MadeOffer:
     """The offer without its devices."""
     devices: Mapping[DeviceKey, bytes]
     """The devices in their order, each encoded as the only device of an Offer."""
-    verdicts: Mapping[DeviceKey, Verdict]
+    ids: Mapping[DeviceKey, Sequence[str]]
+    """The ids of each device."""
+    verdicts: Mapping[DeviceKey, Verdict] = field(default_factory=dict)
     """The verdict of each device of the offer that has one, by device."""
+
+    @cached_property
+    def size(self) -> int:
+        """The number of ids."""
+        return sum(map(len, self.ids.values()))
 
     @cached_property
     def content(self) -> bytes:
@@ -102,13 +113,58 @@ class MadeOffer:
     def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "MadeOffer":
         """A copy in which devices have the reasons and warnings of these verdicts."""
         judged = {key: _judged(self.devices[key], verdict) for key, verdict in verdicts.items()}
-        return MadeOffer(self.name, self.head, {**self.devices, **judged}, verdicts)
+        return replace(self, devices={**self.devices, **judged}, verdicts=verdicts)
 
     def without(self, leaving: AbstractSet[DeviceKey]) -> "MadeOffer":
         """A copy without these devices."""
         devices = {key: device for key, device in self.devices.items() if key not in leaving}
+        ids = {key: self.ids[key] for key in devices}
         verdicts = {key: one for key, one in self.verdicts.items() if key not in leaving}
-        return MadeOffer(self.name, self.head, devices, verdicts)
+        return replace(self, devices=devices, ids=ids, verdicts=verdicts)
+
+
+class Judgeable(Protocol):
+    """An offer in some form."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def devices(self) -> Mapping[DeviceKey, bytes]:
+        """Its devices."""
+
+    @property
+    def verdicts(self) -> Mapping[DeviceKey, Verdict]:
+        """The verdict of each device that has one."""
+
+    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> Self:
+        """A copy in which devices have the reasons and warnings of these verdicts."""
+
+
+Form = TypeVar("Form", bound=Judgeable)
+
+
+class Judge(Generic[Form]):
+    """Applies verdicts to offers again and again; one that is judged as before is the same object."""
+
+    def __init__(self) -> None:
+        self._judged: dict[str, tuple[Form, Form]] = {}
+        """By name: an offer without and with verdicts, as last made."""
+
+    def judge(self, offers: Iterable[Form], verdicts: Mapping[DeviceKey, Verdict]) -> list[Form]:
+        """The offers, of which devices have the reasons and warnings of these verdicts."""
+        before, self._judged = self._judged, {}
+        judged = []
+        for offer in offers:
+            of_it = {key: verdicts[key] for key in verdicts.keys() & offer.devices.keys()}
+            with_verdicts = offer
+            if of_it:
+                known, last = before.get(offer.name, (None, offer))
+                with_verdicts = last if known is offer and last.verdicts == of_it else offer.judged(of_it)
+                self._judged[offer.name] = offer, with_verdicts
+            judged.append(with_verdicts)
+        return judged
 
 
 def _judged(device: bytes, verdict: Verdict) -> bytes:
@@ -158,7 +214,61 @@ class OfferMaker:
         more = entry.resource_name, chosen.shares, chosen.replicas, offered.by_mps, offered.rule, offered.pre_start
         if more != self._more_of:  # as a rule the same for thousands
             self._more, self._more_of = _more(chosen), more
-        return MadeDevice(chosen, edits, entry.device.in_offer(edits, self._more), problem)
+        return MadeDevice(chosen, chosen.ids, edits, entry.device.in_offer(edits, self._more), problem)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOffers:
+    """Offers sorted by name, and the problems of devices that are not offered, or not as they should be."""
+
+    offers: Sequence[MadeOffer]
+    problems: Sequence[spool_pb2.Problem]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An offer as last made, and its input."""
+
+    offer: Offer
+    made: MadeOffer
+    devices: Mapping[DeviceKey, MadeDevice]
+
+
+class DraOffers:
+    """Makes the offers of DRA again and again: every device that the rules offer, each as a whole, without limits.
+
+    The options of vendors and the data that their devices share must not change during its life.
+    """
+
+    def __init__(self, edits_of: EditsOf) -> None:
+        """`edits_of`: the edits by CDI."""
+        self._maker = OfferMaker(DRA_FRONT_END, edits_of)
+        self._kept: dict[str, _Kept] = {}
+
+    def make(self, offers: Offers) -> MadeOffers:
+        """The offers, without regard to health. An unchanged one is the same object as before."""
+        before, self._kept = self._kept, {}
+        for offer in offers.offers:
+            kept = before.get(offer.name)
+            self._kept[offer.name] = kept if kept and kept.offer == offer else self._made(offer, kept)
+        problems = [device.problem for kept in self._kept.values() for device in kept.devices.values()]
+        return MadeOffers(
+            [kept.made for kept in self._kept.values()], [*offers.problems, *(one for one in problems if one)]
+        )
+
+    def _made(self, offer: Offer, before: _Kept | None) -> _Kept:
+        in_order = sorted(offer.devices, key=lambda one: NaturalKey(one.entry.device.id))
+        chosen = [Chosen(one, one.entry.device.shares, one.replicas) for one in in_order]
+        devices = self._maker.devices(offer, chosen, before.devices if before else {})
+        made = MadeOffer(
+            offer.name,
+            encoded(self._maker.head(offer)),
+            {key: device.in_offer for key, device in devices.items()},
+            {key: device.ids for key, device in devices.items()},
+        )
+        return _Kept(offer, made, devices)
 
 
 def _more(chosen: Chosen) -> bytes:

@@ -26,25 +26,32 @@ _RDMA = "rdma"
 _VERSION = re.compile(r"(\d+)\.\d+")
 _DEFAULT_RULE = ResourceRule()
 _DEFAULT_OPTIONS = VendorOptions()
+_NO_PRE_START = PreStart()
 _ROWS = {row.name: row for row in vendors()}
 
 
-def feasible_sharing(sharing: Sharing, device: Device) -> tuple[Sharing, str | None]:
+def feasible_sharing(sharing: Sharing, device: Device, way: str = DEVICE_PLUGIN) -> tuple[Sharing, str | None]:
     """How a device can be shared, and a message if that differs from the configuration."""
     if sharing.strategy != "mps":
         return sharing, None
     if sharing.replicas == 1:
         return UNSHARED, None
-    if device.vendor != "nvidia":
-        return UNSHARED, "MPS shares NVIDIA's GPUs only: it is advertised unshared"
     attributes = device.attributes
-    if "mig_profile" in attributes or "gpu_instance" in attributes:
-        return UNSHARED, "MPS cannot share a MIG device: it is advertised unshared"
+    if (why := _why_no_mps(device.vendor, attributes, way)) is not None:
+        return UNSHARED, f"{why}: it is advertised unshared"
     if sharing.replicas > MOST_BEFORE_VOLTA and _is_before_volta(attributes):
         capability = attributes["compute_capability"]
         text = f"MPS serves at most {MOST_BEFORE_VOLTA} clients on a GPU of compute capability {capability}"
         return replace(sharing, replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
     return sharing, None
+
+
+def _why_no_mps(vendor: str, attributes: Mapping[str, str], way: str) -> str | None:
+    if vendor != "nvidia":
+        return "MPS shares NVIDIA's GPUs only"
+    if way != DEVICE_PLUGIN:
+        return "MPS is served by the device plugin alone"
+    return "MPS cannot share a MIG device" if {"mig_profile", "gpu_instance"} & attributes.keys() else None
 
 
 def _is_before_volta(attributes: Mapping[str, str]) -> bool:
@@ -153,7 +160,7 @@ class Arranger:
         described = _describe(number, entry.vendor)
         if not rule.advertise:
             return _Choice(entry, described)
-        shared, complaint = feasible_sharing(rule.sharing, entry.device)
+        shared, complaint = feasible_sharing(rule.sharing, entry.device, self._way)
         name = _name(rule, shared, entry)
         if name not in self._refusals:
             self._refusals[name] = resource_name_refusal(name)
@@ -164,12 +171,16 @@ class Arranger:
         return _Choice(
             entry,
             described,
-            Offered(entry, replicas, rule.pre_start, described, by_mps=shared.strategy == "mps"),
+            Offered(entry, replicas, self._pre_start(rule), described, by_mps=shared.strategy == "mps"),
             name,
             preferred=rule.preferred or self._preference(entry.vendor, shared=replicas > 0),
             problem=None if complaint is None else problem_of(entry, complaint),
             fail_requests_greater_than_one=shared.refuses_more_than_one,
         )
+
+    def _pre_start(self, rule: ResourceRule) -> PreStart:
+        """What must hold before a start: only the device plugin is asked then."""
+        return rule.pre_start if self._way == DEVICE_PLUGIN else _NO_PRE_START
 
     def _preference(self, vendor: str, *, shared: bool) -> str:
         known = self._preferences.get((vendor, shared))

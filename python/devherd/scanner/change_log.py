@@ -14,7 +14,6 @@ from devherd.health.policy import FINE, Verdict
 from devherd.health.verdicts import ends
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
-from devherd.offers.device_plugin import ServedOffer
 from devherd.offers.made import MadeOffer
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
@@ -107,7 +106,7 @@ class ChangeLog:
 
     def published(
         self,
-        offers: Iterable[ServedOffer],
+        offers: Iterable[MadeOffer],
         held_against: Callable[[DeviceKey], Iterable[Held]],
         *,
         is_complete: bool,
@@ -122,8 +121,7 @@ class ChangeLog:
         known: dict[str, list[tuple[Name, DeviceKey]]] = {}
         for name, (key, _) in before.items():
             known.setdefault(name[0], []).append((name, key))
-        for served in offers:
-            made = served.offer
+        for made in offers:
             sick = list(_named(made))
             self._verdicts |= {name: (key, made.verdicts[key]) for name, key in sick}
             well = [(name, key) for name, key in known.get(made.name, ()) if name not in self._verdicts]
@@ -318,8 +316,8 @@ def _named(made: MadeOffer) -> Iterator[tuple[Name, DeviceKey]]:
         yield (made.name, key[2]), key
 
 
-def _sizes_of(offers: Iterable[ServedOffer]) -> dict[str, int]:
-    return {served.name: served.size for served in offers}
+def _sizes_of(offers: Iterable[MadeOffer]) -> dict[str, int]:
+    return {made.name: made.size for made in offers}
 
 
 def _evidence(verdict: Verdict, before: Verdict, held: Iterable[Held]) -> Held | None:

@@ -16,7 +16,7 @@ from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
 from devherd.log import Once
-from devherd.offers.device_plugin import ServedOffer
+from devherd.offers.made import MadeOffer
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.change_log import ChangeLog
 from devherd.scanner.observer import Observer
@@ -95,6 +95,7 @@ class ScannerFiles:
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
             holders=settings.holders_file,
+            claims=settings.prepared_claims_file,
             counts=Counters(counters.BY_THE_SCANNER, kept.counters),
             beat=beat,
         )
@@ -181,20 +182,20 @@ class ScannerFiles:
             return
         offers = offering.judged(verdicts)
         self._beat()
-        unwritten = self._write_device_info(offers.served)
-        complete = self._publisher.publish(offers.served)
+        unwritten = self._write_device_info(offers.all)
+        complete = self._publisher.publish(offers.served, offers.by_dra)
         self._beat()
-        self._count_health_changes(offers.served)
+        self._count_health_changes(offers.all)
         self._published_for = made_for if complete else None
         self._change_log.published(
-            offers.served, policy.held_against, is_complete=complete, recover_after=policy.recover_after
+            offers.all, policy.held_against, is_complete=complete, recover_after=policy.recover_after
         )
-        self._offer_problems = offers.problems + unwritten
+        self._offer_problems = [*offers.problems, *unwritten]
 
     def _is_device_info_intact(self) -> bool:
         return not self._device_info.written or self._device_info.is_intact()
 
-    def _write_device_info(self, offers: Sequence[ServedOffer]) -> list[spool_pb2.Problem]:
+    def _write_device_info(self, offers: Sequence[MadeOffer]) -> list[spool_pb2.Problem]:
         config = self.observer.config
         if config.device_info_dir is None and not self._device_info.written:
             return []
@@ -268,7 +269,7 @@ class ScannerFiles:
         observer.kernel_log.xids = []
         self._counters_kept_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
-    def _count_health_changes(self, offers: Sequence[ServedOffer]) -> None:
+    def _count_health_changes(self, offers: Sequence[MadeOffer]) -> None:
         counts, known = self.observer.counters, self.observer.offering.known
         for resource_name, device_id in self._offered.changed(offers, known):
             counts.add(counters.HEALTH_CHANGES, resource_name, device_id)
@@ -287,7 +288,7 @@ class OfferedIds:
         self._unhealthy = {name for name, device in found if device.reasons}
         self._known: object = None
 
-    def changed(self, offers: Sequence[ServedOffer], known: object) -> list[tuple[str, str]]:
+    def changed(self, offers: Sequence[MadeOffer], known: object) -> list[tuple[str, str]]:
         """Take over these offers; returns the resource names and ids whose health has changed.
 
         With an equal `known` the same devices are offered as before.
@@ -298,14 +299,12 @@ class OfferedIds:
         return sorted((before ^ self._unhealthy) & self.keys.keys())
 
 
-def _ids_of(
-    offers: Iterable[ServedOffer], *, of_unhealthy: bool = False
-) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
+def _ids_of(offers: Iterable[MadeOffer], *, of_unhealthy: bool = False) -> Iterator[tuple[tuple[str, str], DeviceKey]]:
     """Resource name and id, and the key, of each device or of each that is Unhealthy."""
-    for served in offers:
-        for key in served.offer.unhealthy if of_unhealthy else served.devices:
-            for device_id in served.devices[key].ids:
-                yield (served.name, device_id), key
+    for made in offers:
+        for key in made.unhealthy if of_unhealthy else made.devices:
+            for device_id in made.ids[key]:
+                yield (made.name, device_id), key
 
 
 class ConfigWarnings:

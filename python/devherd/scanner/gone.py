@@ -12,7 +12,7 @@ from devherd.health.held import Now
 from devherd.health.lost import Host, LostDevices, News, Vanished, orders_file
 from devherd.health.policy import FINE, Policy
 from devherd.health.verdicts import held_messages
-from devherd.inventory import DeviceKey, Inventory, class_key, key_of
+from devherd.inventory import DeviceKey, Inventory, class_key
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import GONE
 from devherd.scanner.core import vendor_options
@@ -25,8 +25,8 @@ UNKNOWN_SECONDS = 30.0
 class GoneDevices:
     """Tracks the devices that are gone: which pods hold them, and which of them are lost.
 
-    `holders`: the file of process `holders`, which runs while a device is gone. `findings`: the directory with the
-    orders of `devherd forget`.
+    `holders`: the file of process `holders`, which runs while a device is gone. `claims`: that of prepared claims, in
+    its place with DRA. `findings`: the directory with the orders of `devherd forget`.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class GoneDevices:
         *,
         findings: Path | None,
         holders: Path | None,
+        claims: Path | None = None,
     ) -> None:
         self.lost = lost
         self.misses_any = bool(lost)
@@ -46,14 +47,14 @@ class GoneDevices:
         """Changes of lost devices that no caller has taken yet."""
         self._inventory, self._policy, self._offering = inventory, policy, offering
         self._findings = findings
-        self._holders = holders
+        self._holders, self._claims = holders, claims
         self._began: float | None = None
         """Monotonic second of the first scan."""
 
     @property
     def needs_holders(self) -> bool:
         """Whether process `holders` must report which pods hold devices: a device is gone."""
-        return self._inventory.has_gone and self._holders is not None
+        return self._inventory.has_gone and self._holders is not None and not self._offering.is_dra
 
     def held(self, clock: float, forget_after: float) -> dict[DeviceKey, list[str]]:
         """The gone devices that pods hold, with these pods, as far as is known before a scan at `clock`.
@@ -61,6 +62,8 @@ class GoneDevices:
         Until `holders` has answered, each gone device counts as held, for at most UNKNOWN_SECONDS longer than
         `forget_after`. If the answer cannot be read for lack of descriptors, each gone device counts as held.
         """
+        if self._offering.is_dra:
+            return self._held_by_claims() if self._inventory.has_gone and self._claims is not None else {}
         if self._holders is None or not self._inventory.has_gone:
             return {}
         gone = ((key, entry.gone_since) for key, entry in self._inventory.entries.items())
@@ -73,12 +76,27 @@ class GoneDevices:
             return {key: [] for key, since in gone if since is not None}
         pods = {(one.resource_name, one.device_id): one.pods for one in answer.devices}
         held: dict[DeviceKey, list[str]] = {}
-        for offer in self._offering.without_health().device_plugin.offers if pods else ():
-            for device_id, device in spool.listed(offer):
+        for offer in self._offering.without_health().made.all if pods else ():
+            for key, device_id in ((key, one) for key, ids in offer.ids.items() for one in ids):
                 if (offer.name, device_id) in pods:
-                    of_device = held.setdefault(key_of(device), [])
+                    of_device = held.setdefault(key, [])
                     of_device += [pod for pod in pods[offer.name, device_id] if pod not in of_device]
         return held
+
+    def _held_by_claims(self) -> dict[DeviceKey, list[str]]:
+        """The gone devices of prepared claims, without pods; each gone device if the file cannot be read."""
+        from devherd.dra.pools import pools_of  # noqa: PLC0415 - hardly any scanner needs it
+
+        assert self._claims is not None
+        try:
+            claims = spool.read(self._claims, spool_pb2.PreparedClaims).claims
+        except FileNotFoundError:
+            return {}
+        except (OSError, spool.SpoolError):
+            return {key: [] for key, entry in self._inventory.entries.items() if entry.gone_since is not None}
+        held = {(claim.driver, device.device) for claim in claims for device in claim.devices}
+        unpublished = pools_of(self._offering.without_health().offers, {}).unpublished if held else {}
+        return {key: [] for key, one in unpublished.items() if (one.driver, one.name) in held}
 
     def take_orders(self) -> None:
         """Apply the operator's orders: forget these lost devices."""

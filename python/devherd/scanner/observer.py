@@ -55,8 +55,8 @@ class Observer:
 
     `inventory`, `earlier` and `lost`: the state that an earlier scanner left. `nvml_answer` is the file that process
     `source:nvml` writes; without it NVML is not asked. `findings` is the directory of sources that run in separate
-    processes, `holders` the file of process `holders`. `beat` is called every half second while a card hangs, and
-    between steps that take long with many devices.
+    processes, `holders` the file of process `holders`, `claims` that of prepared claims. `beat` is called every half
+    second while a card hangs, and between steps that take long with many devices.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Observer:
         nvml_answer: Path | None = None,
         findings: Path | None = None,
         holders: Path | None = None,
+        claims: Path | None = None,
         counts: Counters | None = None,
         beat: Callable[[], object] | None = None,
     ) -> None:
@@ -95,6 +96,7 @@ class Observer:
             self.offering,
             findings=findings,
             holders=holders,
+            claims=claims,
         )
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
@@ -259,7 +261,7 @@ class Observer:
             self._scan_said_for = said_for
         self.kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
         notices = self._unless_irrelevant(self.kernel_log.notices())
-        self.notices = [*notices, *self._not_offered, *left_out(entries)]
+        self.notices = [*notices, *self._not_offered, *left_out(entries, self.config.way)]
 
     def _unless_irrelevant(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
         """These problems of the kernel log if a rule applies to a device of this node, otherwise none."""

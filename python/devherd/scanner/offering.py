@@ -1,29 +1,30 @@
 """Makes the offers from the known devices and their verdicts. Unchanged offers are kept."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from devherd._native import Edits, Platform, Scanner
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.lost import present
 from devherd.health.policy import Verdict
-from devherd.inventory import DEVICE_PLUGIN, DeviceKey, Entry, Inventory
+from devherd.inventory import CDI, DEVICE_PLUGIN, DeviceKey, Entry, Inventory
 from devherd.offers import config_warnings, rules
-from devherd.offers.device_plugin import DevicePluginOffers, Maker
-from devherd.proto import health_pb2
+from devherd.offers.device_plugin import Maker, ServedOffer
+from devherd.offers.made import DraOffers, Judge, MadeOffer
+from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import CORDONED, FACTS, RESOURCE
 from devherd.scanner.core import edits_for
 
 
 @dataclass(frozen=True)
 class NodeOffers:
-    """The offers of `entries` under `config` without regard to health, and the form that the device plugin serves."""
+    """The offers of `entries` under `config` without regard to health, and the form in which they are written."""
 
     config: ResolvedConfig
     entries: Collection[Entry]
     offers: rules.Offers
-    device_plugin: DevicePluginOffers
+    made: "WrittenOffers"
 
     @cached_property
     def resource_names(self) -> dict[DeviceKey, str]:
@@ -45,6 +46,26 @@ class NodeOffers:
         }
 
 
+@dataclass(frozen=True)
+class WrittenOffers:
+    """What is written of offers: those that a process serves to the kubelet's device plugin API, and those of DRA."""
+
+    served: Sequence[ServedOffer] = ()
+    by_dra: Sequence[MadeOffer] = ()
+    problems: Sequence[spool_pb2.Problem] = ()
+    """The problems of devices that are not offered, or not as they should be."""
+
+    @cached_property
+    def all(self) -> list[MadeOffer]:
+        """All offers, in whatever way."""
+        return [*(one.offer for one in self.served), *self.by_dra]
+
+    @property
+    def offers(self) -> list[spool_pb2.Offer]:
+        """The same as messages."""
+        return [made.message for made in self.all]
+
+
 class Offering:
     """Makes the offers of the devices in an inventory."""
 
@@ -56,6 +77,7 @@ class Offering:
         self._configured = 0
         """Number of configurations used so far."""
         self._made_for: tuple[int, Mapping[str, Platform]] | None = None
+        self._judge, self._judge_dra = Judge[ServedOffer](), Judge[MadeOffer]()
         self._current: tuple[tuple[int, int], NodeOffers] | None = None
         self.reconfigure(config)
 
@@ -63,6 +85,11 @@ class Offering:
         """Use another configuration."""
         self._config = config
         self._configured += 1
+
+    @property
+    def is_dra(self) -> bool:
+        """Whether devices are given by Dynamic Resource Allocation."""
+        return self._config.is_dra
 
     @property
     def known(self) -> tuple[int, int]:
@@ -79,17 +106,27 @@ class Offering:
     def _make(self) -> NodeOffers:
         made_for = self._configured, self._inventory.platforms
         if made_for != self._made_for:
-            self._arranger = rules.Arranger(self._config)
+            self._arranger = rules.Arranger(self._config, self._config.way)
             self._maker = Maker(self.edits_of, self._native.processor_nodes)
+            self._dra = DraOffers(partial(self.edits_of, way=CDI))
             self._made_for = made_for
         entries = self._inventory.entries.values()
         offers = self._arranger.arrange(entries)
-        return NodeOffers(self._config, entries, offers, self._maker.make(offers))
+        return NodeOffers(self._config, entries, offers, self._written(offers))
 
-    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> DevicePluginOffers:
+    def _written(self, offers: rules.Offers) -> WrittenOffers:
+        if self._config.is_dra:
+            by_dra = self._dra.make(offers)
+            return WrittenOffers(by_dra=by_dra.offers, problems=by_dra.problems)
+        by_plugin = self._maker.make(offers)
+        return WrittenOffers(by_plugin.served, problems=by_plugin.problems)
+
+    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> WrittenOffers:
         """The offers with these verdicts applied. An unchanged offer is the same object as before."""
-        made = self.without_health().device_plugin
-        return self._maker.judge(made, verdicts)
+        made = self.without_health().made
+        return WrittenOffers(
+            self._judge.judge(made.served, verdicts), self._judge_dra.judge(made.by_dra, verdicts), made.problems
+        )
 
     def edits_of(
         self, entry: Entry, resource_name: str, *, way: str = DEVICE_PLUGIN, by_mps: bool = False

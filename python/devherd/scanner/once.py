@@ -4,20 +4,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-from devherd._native import ClassEntry, Device, Edits, Problem, boot_id
+from devherd._native import ClassEntry, Device, Edits, Look, Problem, Scan, Scanner, boot_id
 from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Held, Now, Seen
 from devherd.health.policy import Policy, Rules, Verdict
 from devherd.inventory import CLASSES, DeviceKey, Inventory
-from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
-from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.core import (
-    edits_for,
     left_out_by,
     native_poller,
     native_scanner,
@@ -26,6 +22,7 @@ from devherd.scanner.core import (
     settled_looks,
 )
 from devherd.scanner.kernel_log import last_words_of_boot
+from devherd.scanner.offering import Offering
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,8 @@ class ClassReport:
     """Devices that are left out because another has their node or id, and entries that several classes fit."""
     entries: list[ClassEntry]
     """What became of each entry that the classes looked at, if that was asked."""
+    looks: list[Look]
+    """What health checks see of the devices, if that was asked."""
 
 
 def scan_classes(
@@ -56,15 +55,23 @@ def scan_classes(
         else:
             settings["vendors"][section] = []
     settings["vendors"][CLASSES] = list(classes)
-    native = native_scanner(replace(config, native=json.dumps(settings)))
+    config = replace(config, native=json.dumps(settings))
+    native = native_scanner(config)
     scan = native.scan()
     platform = scan.platforms.get(CLASSES)
     devices = [one for one in scan.devices if one.vendor == CLASSES]
     found = [(one, native.edits(one, platform, "device-plugin", one.resource_name or "")) for one in devices]
     given = [(one, edits) for one, edits in found if edits is not None]
     entries = native.class_entries() if with_entries else []
+    looks = [one for one in _looks(config, native, scan) if one.vendor == CLASSES] if with_entries else []
     problems, notices = ([one for one in some if one.vendor == CLASSES] for some in (scan.problems, scan.not_offered))
-    return ClassReport([one for one, _ in given], [edits for _, edits in given], problems, notices, entries)
+    return ClassReport([one for one, _ in given], [edits for _, edits in given], problems, notices, entries, looks)
+
+
+def _looks(config: ResolvedConfig, native: Scanner, scan: Scan) -> list[Look]:
+    poller = native_poller(config, native)
+    poller.watch(scan, [])
+    return settled_looks(poller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,6 @@ class ScanReport:
     offers: list[spool_pb2.Offer]
     problems: list[spool_pb2.Problem]
     duration_seconds: float
-    of_the_plugin: list[spool_pb2.Problem] = field(default_factory=list)
-    """Those of `problems` that the device plugin's offers have, and the scan has not."""
     rules: dict[DeviceKey, str] = field(default_factory=dict)
     sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
     held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
@@ -109,27 +114,24 @@ def scan_once(config: ResolvedConfig) -> ScanReport:
     policy = Policy(config.health.recover_after)
     policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
-    poller = native_poller(config, native)
-    poller.watch(scan, [])
-    for look in settled_looks(poller):
+    for look in _looks(config, native, scan):
         seen.add((look.vendor, look.card, look.id), look.findings)
     policy.note(seen, Now(time.time(), time.monotonic(), boot_id(str(config.host_root))))
-    offers = rules.arrange(config, inventory.entries.values())
-    edits_of = partial(edits_for, native, inventory.platforms, config.mps_root)
+    offering = Offering(config, native, inventory)
+    offers = offering.without_health().offers
     is_refused = any(problem.refusal for problem in (*scan.problems, *scan.driverless))
     last_words = last_words_of_boot(config, simulated=native.is_simulated) if is_refused else None
-    made = device_plugin_offers(offers, edits_of, native.processor_nodes, policy.verdicts())
+    made = offering.judged(policy.verdicts())
     return ScanReport(
         offers=made.offers,
-        problems=problem_messages(scan, config, inventory.entries.values(), last_words) + made.problems,
+        problems=[*problem_messages(scan, config, inventory.entries.values(), last_words), *made.problems],
         duration_seconds=scan.duration_seconds,
-        of_the_plugin=made.problems,
-        rules=made.rules,
+        rules=offers.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
         judged=policy.verdicts(),
         vendors=scan.vendors,
         inventory=inventory,
-        notices=[*notice_messages(scan, inventory.entries.values()), *left_out(inventory.entries.values())],
-        config_warnings=config_warnings.config_warnings(config, inventory.entries.values(), offers),
+        notices=[*notice_messages(scan, inventory.entries.values()), *left_out(inventory.entries.values(), config.way)],
+        config_warnings=offering.without_health().config_warnings,
     )

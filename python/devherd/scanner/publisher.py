@@ -8,7 +8,7 @@ still be written and reach the kubelet.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from devherd import spool
 from devherd.inventory import DeviceKey
 from devherd.offers.device_plugin import ServedOffer
+from devherd.offers.made import MadeOffer
 from devherd.proto import spool_pb2
 from devherd.spool import encoded, identity_of
 
@@ -152,7 +153,7 @@ class Publisher:
         self._served: dict[str, ServedOffer] = {}
         """By key: the offer that this process wrote to the file. If it is the same object, it need not be compared
         again."""
-        self._settled: list[ServedOffer] = []
+        self._settled: list[MadeOffer] = []
         self._home: dict[str, AbstractSet[DeviceKey]] = {
             key: {(device.vendor, device.card, device.id) for device in resource.devices}
             for key, resource in earlier.items()
@@ -166,8 +167,8 @@ class Publisher:
 
     @property
     def published(self) -> list[spool_pb2.Offer]:
-        """The resources that an earlier scanner offered; empty once this process has published its own."""
-        return [] if self._offers.earlier is None else spool.resources_in(self._offers.earlier)
+        """What an earlier scanner offered, in whatever way; empty once this process has published its own."""
+        return [] if self._offers.earlier is None else [*self._offers.earlier.offers]
 
     def _file(self, key: str, earlier: spool_pb2.Resource | None = None) -> _VersionedFile[spool_pb2.Resource]:
         return _VersionedFile(spool.path_of(self._directory, key), earlier)
@@ -180,8 +181,10 @@ class Publisher:
             and all(file.is_intact() for file in self._resources.values())
         )
 
-    def publish(self, offers: Iterable[ServedOffer]) -> bool:
+    def publish(self, offers: Iterable[ServedOffer], others: Sequence[MadeOffer] = ()) -> bool:
         """Write exactly these offers; False if moving devices have left their old resource but are not in the new one.
+
+        `others` are those that no resource child serves.
 
         Then call it again when a child has written its state: the old resource must have sent its list without them
         before another resource lists them. Raises OSError when a file cannot be written; what was written stays.
@@ -199,14 +202,14 @@ class Publisher:
                 self._write(key, there)
                 settled.append(there)
             complete &= not waiting
-        self._settle(settled)
+        self._settle(sorted([*(served.offer for served in settled), *others], key=lambda offer: offer.name))
         return complete
 
-    def _settle(self, settled: list[ServedOffer]) -> None:
+    def _settle(self, settled: list[MadeOffer]) -> None:
         is_intact = self._offers.is_intact()
         if is_intact and settled == self._settled:
             return
-        content = spool.encoded(spool_pb2.EncodedOffers(offers=[served.offer.content for served in settled]))
+        content = spool.encoded(spool_pb2.EncodedOffers(offers=[offer.content for offer in settled]))
         if not is_intact or not self._offers.has(content):
             version = max(self._offers.version + 1, time.time_ns())
             self._offers.write(content, spool_pb2.Offers(version=version))

@@ -14,7 +14,7 @@ from devherd.config.resolved import ResolvedConfig
 from devherd.health.held import Seen
 from devherd.inventory import CDI, DEVICE_PLUGIN, DeviceKey, Entry, Inventory
 from devherd.log import Once
-from devherd.offers.device_plugin import ServedOffer
+from devherd.offers.made import MadeOffer
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CDI as CDI_SOURCE
 from devherd.reasons.registry import CDI_UNWRITABLE, OF_OPERATORS
@@ -151,7 +151,7 @@ class DeviceInfo:
         """Whether all files exist: the SR-IOV plugin removes files with its names when it stops."""
         return all(path.exists() for path in self.written)
 
-    def publish(self, directory: Path | None, offers: Iterable[ServedOffer]) -> list[spool_pb2.Problem]:
+    def publish(self, directory: Path | None, offers: Iterable[MadeOffer]) -> list[spool_pb2.Problem]:
         """Write the files for the RDMA functions in these offers, and remove the others that this process wrote.
 
         A file that cannot be written is a problem of its resource.
@@ -177,9 +177,9 @@ class DeviceInfo:
         self.written[path] = text
 
 
-def files(directory: Path, offers: Iterable[ServedOffer]) -> dict[Path, tuple[str, str]]:
+def files(directory: Path, offers: Iterable[MadeOffer]) -> dict[Path, tuple[str, str]]:
     """The resource name and the text of each file. Pure."""
-    of_rdma = ((served.offer, key) for served in offers for key in served.devices if key[0] == "rdma")
+    of_rdma = ((offer, key) for offer in offers for key in offer.devices if key[0] == "rdma")
     found = ((offer.name, offer.device(key)) for offer, key in of_rdma)
     return {
         directory / f"{name}-{device.id}-device.json".replace("/", "-"): (name, _text(device)) for name, device in found
