@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API: which pod holds which device, and which devices are allocatable.
+"""The kubelet's PodResources API: which pod holds which device or claim, and which devices are allocatable.
 
 The kubelet is called when a page needs the answer, at most once in CACHE_SECONDS: it limits its callers, and scrapes,
 the page and the API all need it. While it does not answer, holders are unknown, never outdated.
@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,3 +174,43 @@ def parse(answer: ListPodResourcesResponse) -> Allocations:
                     if holder not in holders:
                         holders.append(holder)
     return allocations
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device that a claim of a pod has by Dynamic Resource Allocation."""
+
+    driver: str
+    pool: str
+    device: str
+    """Its name in the pool."""
+    namespace: str
+    """Of the claim, whose name follows."""
+    claim: str
+    share_id: str = ""
+    """Empty unless several claims may have the device."""
+
+
+def claimed(answer: ListPodResourcesResponse) -> dict[ClaimedDevice, list[Holder]]:
+    """The holders of each claimed device. A claim may be of several pods, and of several containers of one.
+
+    The CDI names are left out: the kubelet repeats those of a driver's whole claim for each of its devices.
+    """
+    found: dict[ClaimedDevice, list[Holder]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            holder = {"namespace": pod.namespace, "pod": pod.name, "container": container.name}
+            for claim in container.dynamic_resources:
+                for one in claim.claim_resources:
+                    device = ClaimedDevice(
+                        one.driver_name,
+                        one.pool_name,
+                        one.device_name,
+                        claim.claim_namespace,
+                        claim.claim_name,
+                        one.share_id,
+                    )
+                    holders = found.setdefault(device, [])
+                    if holder not in holders:
+                        holders.append(holder)
+    return found

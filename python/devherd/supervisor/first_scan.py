@@ -12,13 +12,13 @@ import logging
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from devherd import fork, signals
 from devherd.config.resolved import ResolvedConfig, as_json, from_json
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
-from devherd.settings import Settings
 from devherd.supervisor.loader import Load
 from devherd.supervisor.sandbox import Access, Sandbox
 
@@ -31,6 +31,8 @@ NAME, TITLE = "scanner", "first scan"
 """Name in the log, because it does the scanner's work, and its title."""
 REHEARSAL = "rehearsal"
 """Name in the log of the process that rehearses serving."""
+ADMISSION = "admission"
+"""Name in the log of the process that asks whether the front end may serve."""
 _GO, _REHEARSE = b"g", b"r"
 _REHEARSED = b"."
 
@@ -174,14 +176,17 @@ class _Reader:
 def rehearse_start(config: ResolvedConfig, access: Access) -> None:
     """Scan, and serve the resources in a separate process with `access`. Raises DevherdError if that fails.
 
+    It fails, too, if pods hold devices by the node's other front end. With DRA, only the directory is tried.
+
     Call it in a process with one thread, because it forks; the scan starts more threads.
     """
-    serving = _Serving(config.settings(), access)
+    serving = _Serving(config, access)
     try:
         from devherd.offers.device_plugin import resource_of  # noqa: PLC0415 - see the next line
         from devherd.scanner import loop, once  # noqa: F401, PLC0415 - imports in parallel to the other process
 
-        serving.offer([resource_of(offer) for offer in once.scan_once(config).offers])
+        offers = once.scan_once(config).offers
+        serving.offer([] if config.is_dra else [resource_of(offer) for offer in offers], [one.name for one in offers])
     finally:
         serving.end()
     serving.refuse_failure()
@@ -190,14 +195,14 @@ def rehearse_start(config: ResolvedConfig, access: Access) -> None:
 class _Serving:
     """The process that serves; it ends after the resources that `offer` gives it."""
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, config: ResolvedConfig, access: Access) -> None:
         offered, self._offers = os.pipe()
         self._failures, failure = os.pipe()
 
         def serve() -> int:
             os.close(self._offers)
             os.close(self._failures)
-            return _serve(settings, access, os.fdopen(offered, "rb"), os.fdopen(failure, "wb"))
+            return _serve(config, access, os.fdopen(offered, "rb"), os.fdopen(failure, "wb"))
 
         self._pid = fork.forked(REHEARSAL, serve)
         os.close(offered)
@@ -205,10 +210,10 @@ class _Serving:
         self._code = 0
         self._failure: DevherdError | None = None
 
-    def offer(self, resources: list[spool_pb2.Resource]) -> None:
-        """Send the resources to serve. If the process has died, `refuse_failure` raises."""
+    def offer(self, resources: list[spool_pb2.Resource], names: list[str]) -> None:
+        """Send the resources to serve, and the names of all offers; `refuse_failure` raises if the process has died."""
         with contextlib.suppress(BrokenPipeError), os.fdopen(self._offers, "w", closefd=False) as file:
-            json.dump([resource.SerializeToString().hex() for resource in resources], file)
+            json.dump({"resources": [each.SerializeToString().hex() for each in resources], "names": names}, file)
 
     def end(self) -> None:
         """Wait for the end of the process. Without resources it ends at once."""
@@ -229,17 +234,24 @@ class _Serving:
             )
 
 
-def _serve(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryIO) -> int:
+def _serve(config: ResolvedConfig, access: Access, offered: BinaryIO, failure: BinaryIO) -> int:
     """The work of the process; returns its exit code."""
+    settings = config.settings()
     fork.introduce(REHEARSAL, settings)
     from devherd.device_plugin import rehearsal  # noqa: PLC0415 - the scan has no need of gRPC
+    from devherd.kubelet import other_front_end  # noqa: PLC0415 - as above
 
+    known = other_front_end.beside(config.front_end, settings).names  # of the other instance, whose files these are
     Sandbox(access).enter()
-    resources = _resources(offered)
-    if resources is None:
+    content = offered.read()
+    if not content:  # the scan failed
         return 0
+    found = json.loads(content)
+    resources = [spool_pb2.Resource.FromString(bytes.fromhex(each)) for each in found["resources"]]
+    names = known.union(found["names"]) if config.is_dra else known
     try:
-        rehearsal.rehearse(resources, settings)
+        other_front_end.OtherFrontEnd(config.front_end, names).refuse_held(settings)
+        rehearsal.rehearse(resources, replace(settings, registration="plugins_registry") if config.is_dra else settings)
     except DevherdError as error:
         failure.write(json.dumps((error.what, error.why, error.cure)).encode())
         failure.flush()
@@ -247,7 +259,32 @@ def _serve(settings: Settings, access: Access, offered: BinaryIO, failure: Binar
     return 0
 
 
-def _resources(offered: BinaryIO) -> list[spool_pb2.Resource] | None:
-    """The resources that the scan found; None if the scan failed."""
-    found = offered.read()
-    return [spool_pb2.Resource.FromString(bytes.fromhex(each)) for each in json.loads(found)] if found else None
+def admit(config: ResolvedConfig) -> None:
+    """After the first scan: raise DevherdError if pods hold devices by the node's other front end.
+
+    The kubelet is asked in another process: gRPC does not survive a fork, and this one forks.
+    """
+    from devherd.kubelet import other_front_end  # noqa: PLC0415 - imports gRPC, which this process has by now
+
+    settings = config.settings()
+    beside = other_front_end.beside(config.front_end, settings)
+    if not beside.names:
+        return
+    failures, failure = os.pipe()
+
+    def ask() -> int:
+        os.close(failures)
+        fork.introduce(ADMISSION, settings)
+        try:
+            beside.refuse_held(settings)
+        except DevherdError as error:
+            os.write(failure, json.dumps((error.what, error.why, error.cure)).encode())
+        return 0
+
+    pid = fork.forked(ADMISSION, ask)
+    os.close(failure)
+    with os.fdopen(failures, "rb") as file:
+        refusal = file.read()
+    os.waitpid(pid, 0)
+    if refusal:
+        raise DevherdError(*json.loads(refusal))

@@ -12,6 +12,7 @@ from typing import Any
 from devherd import fork
 from devherd.config.chosen_file import label_answer
 from devherd.config.resolved import ResolvedConfig, ResolvedFileError, read_resolved, write_resolved
+from devherd.config.sections import FrontEnd
 from devherd.configurations import Configurations
 from devherd.errors import DevherdError, UsageError
 from devherd.log import Once
@@ -176,7 +177,7 @@ class Loader:
             self._cannot_start("cannot open a pipe", error)
             return
         try:
-            pid = fork.forked(NAME, lambda: _reload(self._load, self._settings, complain_to))
+            pid = fork.forked(NAME, lambda: _reload(self._load, self._settings, self.config.front_end, complain_to))
         except OSError as error:
             os.close(complaints)
             self._cannot_start("cannot fork", error)
@@ -209,12 +210,16 @@ def _rest_of(pipe: int) -> str:
         return (left.read() or b"").decode(errors="replace")
 
 
-def _reload(load: Load, settings: Settings, complain_to: int) -> int:
-    """The work of the process; returns its exit code."""
+def _reload(load: Load, settings: Settings, front_end: FrontEnd, complain_to: int) -> int:
+    """The work of the process; returns its exit code. `front_end`: the one in force."""
     fork.leave_the_supervisor(output=2, keep=complain_to)
     fork.introduce(NAME, settings)
     try:
         config = load(settings)
+        if config.front_end != front_end:
+            from devherd.kubelet.other_front_end import refuse_change  # noqa: PLC0415 - hardly any reload needs it
+
+            refuse_change(config.front_end, front_end, settings)
         with refusing_unusable(settings.run_dir):
             write_resolved(settings.resolved_config_file, config)
     except (DevherdError, OSError) as error:

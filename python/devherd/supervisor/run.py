@@ -41,6 +41,7 @@ def run(
         config = first_scan.config()
         if config is None:
             return first_scan.exit_code()
+        programs.preload_wanted(config)
         herd = prepare(
             load,
             config,
@@ -53,7 +54,8 @@ def run(
         gc.enable()
         settings = config.settings()
         first_scan.wait(settings.waits.first_scan)
-        remove_files_of_gone_resources(settings)
+        programs.admit(config)
+        remove_files_of_gone_resources(config)
     signals.end_if_asked()
     herd.live()
     return 0

@@ -92,15 +92,18 @@ class Standby:
         log.info("taking over after %s", duration(time.monotonic() - self._since))
 
     def _fork_server(self, why: str, announcement: int, *, is_ready: bool) -> int:
-        waiting = spool_pb2.Standby(version=version(), revision=revision(), since=time.time())
+        config = self._config
+        waiting = spool_pb2.Standby(
+            version=version(), revision=revision(), since=time.time(), front_end=config.front_end
+        )
 
         def announce() -> bool:
             return not is_ready or announce_standby(fork.KEPT, waiting)  # not as standby before it is ready
 
         def serve() -> int:
             fork.leave_the_supervisor(output=2, keep=announcement)
-            fork.introduce(NAME, self._config.settings())
-            self._programs.stand_by(self._config, why, announce, is_ready)
+            fork.introduce(NAME, config.settings())
+            self._programs.stand_by(config, why, announce, is_ready)
             return 0
 
         try:

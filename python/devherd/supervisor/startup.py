@@ -98,15 +98,18 @@ def _restore_cordons(settings: Settings) -> None:
         cordon.restore_cordons(kept, spool.path_of(settings.findings_directory, _CORDON))
 
 
-def remove_files_of_gone_resources(settings: Settings) -> None:
-    """Remove the files of resources that no longer exist: no child does it.
+def remove_files_of_gone_resources(config: ResolvedConfig) -> None:
+    """Remove the files of resources that no longer exist, and of DRA drivers without DRA: no child does it.
 
     Call it after the first scan, with the kubelet directory locked: then no other instance uses the sockets.
     """
+    settings = config.settings()
     there = spool.keys_in(settings.resources_directory)
     try:
         for key in spool.keys_in(settings.state_directory) - there:
             _forget_resource(settings, key)
+        for letter in () if config.is_dra else spool.keys_in(settings.dra_directory):
+            spool.remove(settings.dra_directory, letter)
         forget_old(settings.history_directory)
         for file in settings.logs_directory.iterdir():
             program = _RESOURCE_LOG.fullmatch(file.name)

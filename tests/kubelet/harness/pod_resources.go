@@ -36,7 +36,7 @@ func (k *kubelet) servePodResources() error {
 	server := grpc.NewServer(ratelimit.WithRateLimiter(ctx, "podresources", podresources.DefaultQPS, podresources.DefaultBurstTokens))
 	nothing := noOtherResources{}
 	api.RegisterPodResourcesListerServer(server, podresources.NewV1PodResourcesServer(ctx, podresources.PodResourcesProviders{
-		Pods: k, Devices: podResourcesDevices{k.devices}, Cpus: nothing, Memory: nothing, DynamicResources: nothing,
+		Pods: k, Devices: podResourcesDevices{k.devices}, Cpus: nothing, Memory: nothing, DynamicResources: podResourcesClaims{k},
 	}))
 	go func() {
 		if err := server.Serve(listener); err != nil {
@@ -70,7 +70,10 @@ func (d podResourcesDevices) GetDevices(podUID, containerName string) []*api.Con
 //go:linkname containerDevices k8s.io/kubernetes/pkg/kubelet/cm.containerDevicesFromResourceDeviceInstances
 func containerDevices(devices devicemanager.ResourceDeviceInstances) []*api.ContainerDevices
 
-// noOtherResources are those of a kubelet without CPU manager, memory manager and DRA drivers.
+// podResourcesClaims is the container manager's way from the DRA manager to the API.
+type podResourcesClaims struct{ kubelet *kubelet }
+
+// noOtherResources are those of a kubelet without CPU manager and memory manager.
 type noOtherResources struct{}
 
 func (noOtherResources) GetAllocatableCPUs() []int64 { return []int64{} }
