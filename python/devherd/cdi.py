@@ -105,13 +105,19 @@ def _text(kind: str, edits: Mapping[str, ContainerEdits], common: ContainerEdits
     return json.dumps(spec, indent=2) + "\n"
 
 
-def claim_spec(kind: str, claim: str, edits: Sequence["Edits | spool_pb2.Edits"]) -> str | None:
+def claim_spec(kind: str, members: Mapping[str, Sequence["Edits | spool_pb2.Edits"]]) -> str | None:
     """The spec with what the devices of a claim need beside their static specs; None if that is nothing.
 
-    It has one device, `{kind}={claim}`. `claim`: the claim's uid. `edits`: those of each device by way `cdi`, under the
-    name by which the container asks for it. The variables are joined as in an answer of the device plugin: the static
-    specs cannot contain them, because a runtime keeps the last device's value of each.
+    It has the device `{kind}={name}` for each name of `members`, unless those need nothing. `members`: the edits of
+    each device by way `cdi`, under the name by which the container asks for it. The variables are joined as in an
+    answer of the device plugin: the static specs cannot contain them, because a runtime keeps the last device's value
+    of each.
     """
+    own = {f"{kind}={name}": parts for name, edits in members.items() if (parts := _together(edits))}
+    return _text(kind, own) if own else None
+
+
+def _together(edits: Sequence["Edits | spool_pb2.Edits"]) -> ContainerEdits:
     variables = joined_variables(each.envs for each in edits)
     mounts = list(
         dict.fromkeys((one.host_path, one.container_path, one.read_only) for each in edits for one in each.mounts)
@@ -123,8 +129,7 @@ def claim_spec(kind: str, claim: str, edits: Sequence["Edits | spool_pb2.Edits"]
             for host, container, read_only in mounts
         ],
     }
-    own = {part: items for part, items in parts.items() if items}
-    return _text(kind, {f"{kind}={claim}": own}) if own else None
+    return {part: items for part, items in parts.items() if items}
 
 
 def read(text: str) -> dict[str, ContainerEdits]:

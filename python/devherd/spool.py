@@ -115,7 +115,8 @@ def replace(path: Path, content: bytes, mode: int | None = None, *, is_synced: b
     try:
         if mode is not None:
             temporary.touch(mode)  # before it has content
-            temporary.chmod(mode)
+            if stat.S_IMODE(temporary.stat().st_mode) != mode:  # the sandbox refuses the call
+                temporary.chmod(mode)
         temporary.write_bytes(content)
         if is_synced:
             _sync(temporary)
@@ -220,6 +221,8 @@ def number_of_ids(device: spool_pb2.Device | spool_pb2.ListedDevice) -> int:
 
 DEVICE_PLUGIN_FRONT_END = "device-plugin"
 """`Offer.front_end` of what is served to the kubelet by its device plugin API."""
+DRA_FRONT_END = "dra"
+"""`Offer.front_end` of what is published for Dynamic Resource Allocation."""
 
 
 def resources_in(offers: spool_pb2.Offers) -> list[spool_pb2.Offer]:

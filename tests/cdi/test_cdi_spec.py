@@ -168,7 +168,7 @@ def test_the_spec_of_a_claim_joins_variables_as_the_device_plugin_does(variables
     edits = [spool_pb2.Edits(envs=each) for each in variables]
     joined = [f"{name}={value}" for name, value in sorted(merge(edits).envs.items())]
 
-    text = cdi_spec.claim_spec(CLAIM, UID, edits)
+    text = cdi_spec.claim_spec(CLAIM, {UID: edits})
 
     if not joined:
         assert text is None
@@ -183,7 +183,7 @@ def test_the_spec_of_a_claim_has_the_mounts_that_depend_on_the_name_asked_for():
     mount = spool_pb2.Mount(host_path="/run/mps/a/pipe", container_path="/mps/a/pipe")
     edits = spool_pb2.Edits(mounts=[mount])
 
-    text = cdi_spec.claim_spec(CLAIM, UID, [edits, edits])
+    text = cdi_spec.claim_spec(CLAIM, {UID: [edits, edits]})
 
     assert text is not None
     options = ["rbind", "rprivate", "rw"]
