@@ -49,7 +49,7 @@ def become(name: str, work: Callable[[], int], parent: int) -> NoReturn:
     except BaseException:  # of the frames below, too
         log.exception("%s crashed", name)
     finally:
-        _end(code)
+        end(code)
 
 
 def _die_with(parent: int) -> None:
@@ -59,8 +59,8 @@ def _die_with(parent: int) -> None:
         os._exit(0)
 
 
-def _end(code: int) -> NoReturn:
-    """Exit without the parent's clean-up."""
+def end(code: int) -> NoReturn:
+    """Exit without any clean-up: of the parent's, and of what this process has open."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # its reader is gone
             stream.flush()

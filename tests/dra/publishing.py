@@ -1,7 +1,6 @@
 """What devherd publishes of a simulated node, for the tests beside it."""
 
 import re
-from dataclasses import replace
 
 from devherd.config.loader import resolve
 from devherd.config.model import Config
@@ -27,7 +26,7 @@ def number(quantity):
 
 def resolved(root, config=None):
     """The configuration under which DRA publishes."""
-    return replace(resolve(Config.model_validate({"host_root": str(root), **(config or {})})), ways=("cdi",))
+    return resolve(Config.model_validate({"host_root": str(root), "front_end": "dra", **(config or {})}))
 
 
 def published(root, config=None):

@@ -6,10 +6,33 @@ import sys
 
 import pytest
 import yaml
+from publishing import published, resolved
 
+from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
+AT = "sys/devices/pci0000:41/0000:41:00.0"
+UNDER_VFIO = NodeSpec(
+    tree=f"""
+{AT}/uevent =
+    DRIVER=vfio-pci
+    PCI_CLASS=30200
+    PCI_ID=10DE:2330
+{AT}/vendor = 0x10de
+{AT}/device = 0x2330
+{AT}/class = 0x030200
+{AT}/driver -> ../../../bus/pci/drivers/vfio-pci
+{AT}/iommu_group -> ../../../kernel/iommu_groups/7
+sys/bus/pci/devices/0000:41:00.0 -> ../../../devices/pci0000:41/0000:41:00.0
+sys/bus/pci/drivers/vfio-pci/0000:41:00.0 -> ../../../../devices/pci0000:41/0000:41:00.0
+dev/vfio/7 char 511:7
+dev/vfio/vfio char 10:196
+"""
+)
+POOL = {"name": "rdma/all", "rdma_hca_max": 2, "selectors": {"vendors": ["15b3"]}}
+OF_VFIO = {"find": {"bus": "pci", "vendor": "0x10de"}, "vm": True}
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "NODE_NAME": "node-1"}
 
 
@@ -162,6 +185,36 @@ def test_devices_that_dra_does_not_offer_are_told_with_the_reason_once_for_all_t
     done = scan("--host-root", root)
     why = "it is for virtual machines, which are given devices by the device plugin alone"
     assert (done.stdout, done.stderr) == ("", f"devherd: amd 0 and 3 more — not published: {why}\n")
+
+
+@pytest.mark.parametrize(
+    ("spec", "config", "left"),
+    [
+        (preset("amd-pf-passthrough"), {}, "iommu_group"),
+        (preset("amd-vf-passthrough"), {}, "iommu_group"),
+        (UNDER_VFIO, {"vendors": {"nvidia": {"passthrough": True}}}, "iommu_group"),
+        (preset("nvidia-mig"), {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, "mig_devices"),
+        (preset("intel-gpu-2"), {"vendors": {"intel_gpu": {"monitoring": True}}}, "nodes of all cards"),
+        (preset("rdma-2"), {"vendors": {"rdma": {"mode": "shared", "pools": [POOL]}}}, "pool"),
+        (UNDER_VFIO, {"classes": {"define": {"own": OF_VFIO}}}, "iommu_group"),
+    ],
+)
+def test_what_dra_does_not_offer_is_in_no_pool_though_a_rule_names_it(spec, config, left, tmp_path):
+    """The scan core has left it out before the tables, which take every device that they are given."""
+    root = SimulatedNode.create(tmp_path / "node", spec).root
+    config = config | {"resources": [{"match": {"id": "*"}, "name": "example.com/any"}]}
+    entries = scan_once(resolved(root, config)).inventory.entries.values()
+
+    def is_left(entry):
+        marks = {"nodes of all cards": entry.device.id == "all", "pool": entry.device.card == POOL["name"]}
+        return marks.get(left, left in entry.device.attributes)
+
+    pools, _, _ = published(root, config)
+    out = {entry.key for entry in entries if is_left(entry)}
+    assert out
+    assert out <= {entry.key for entry in entries if "cdi" in entry.left_out}
+    assert out.isdisjoint(each.key for devices in pools.devices.values() for each in devices)
+    assert out.isdisjoint(pools.withheld)
 
 
 @pytest.mark.parametrize(

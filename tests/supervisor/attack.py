@@ -29,6 +29,7 @@ PROGRAM, _, NAME = sys.argv[2].partition(":")
 SETTINGS = Settings(run_dir=DIRECTORY / "run", kubelet_dir=DIRECTORY / "kubelet", host_root=DIRECTORY)
 CONFIG = ResolvedConfig(common=SETTINGS, cdi_dir=Path("/cdi"))
 OWN, OTHER = NAME or "example.com_own", "example.com_other"
+DRIVER = "gpu.example.com"
 HISTORY = SETTINGS.history_directory
 LIBC = ctypes.CDLL(None, use_errno=True)
 PTRACE_ATTACH, IO_URING_SETUP, X32_SOCKET = 16, 425, 0x4000_0000 + 41
@@ -87,6 +88,11 @@ def attempts(parent: int) -> dict[str, Callable[[], object]]:
         "write another's history": lambda: replace(HISTORY / f"resource:{OTHER}" / "current.jsonl"),
         "write its state": lambda: replace(states / OWN / "current.pb"),
         "serve in the plugin directory": lambda: listen(SETTINGS.plugin_directory / "devherd-0.sock"),
+        "serve in the directory of its driver": lambda: listen(SETTINGS.plugins_directory / DRIVER / "dra-0.sock"),
+        "serve in the directory of another driver": lambda: listen(SETTINGS.plugins_directory / "csi" / "0.sock"),
+        "read what another driver has": (SETTINGS.plugins_directory / "csi" / "secret").read_bytes,
+        "remove what another driver has": (SETTINGS.plugins_directory / "csi" / "volume").unlink,
+        "write a claim": lambda: replace(SETTINGS.prepared_claims_file),
         "connect to the kubelet": lambda: connect(str(SETTINGS.kubelet_socket)),
         "read another's offer": (offers / OTHER / "current.pb").read_bytes,
         "list the offers": lambda: list(offers.iterdir()),

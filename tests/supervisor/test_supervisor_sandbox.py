@@ -24,6 +24,11 @@ RESOURCE_CHILD = {
     "write another's history": "EACCES",
     "write its state": "done",
     "serve in the plugin directory": "done",
+    "serve in the directory of its driver": "EACCES",
+    "serve in the directory of another driver": "EACCES",
+    "read what another driver has": "EACCES",
+    "remove what another driver has": "EACCES",
+    "write a claim": "EACCES",
     "connect to the kubelet": "done",
     "read another's offer": "EACCES",
     "list the offers": "EACCES",
@@ -87,6 +92,8 @@ SCANNER = EXPORTER | {
     "write another's offer": "done",
     "write another's state": "done",
     "make a state": "done",
+    "read what another driver has": "done",
+    "write a claim": "done",
     "write a CDI spec": "done",
     "read a secret of a pod": "done",
     "read sysfs": "done",
@@ -106,6 +113,7 @@ EXTERNAL = SCANNER | {
     "write another's offer": "EACCES",
     "write another's state": "EACCES",
     "make a state": "EACCES",
+    "write a claim": "EACCES",
     "write a CDI spec": "EACCES",
     "write a device": "done",
     "open the device of AMD's GPUs": "done",
@@ -150,11 +158,17 @@ REPORTER = RESOURCE_CHILD | {
     "listen on a TCP port": "EACCES",
 }
 
+DRA = REPORTER | {
+    "serve in the directory of its driver": "done",
+    "write a claim": "done",
+    "write a CDI spec": "done",
+}
+
 
 @pytest.fixture
 def node(directory):
     """A run directory with three resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
-    for key in (OWN, OTHER, "external-check", "amd-kfd", "ledger"):
+    for key in (OWN, OTHER, "external-check", "amd-kfd", "ledger", "a"):
         for place in ("offers/device-plugin", "state"):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +176,20 @@ def node(directory):
         (directory / "run/history" / f"resource:{key}").mkdir(parents=True)
     for made in ("cdi", "dev", "kubelet/pods", "kubelet/device-plugins", "kubelet/plugins_registry"):
         (directory / made).mkdir(parents=True)
-    for file in ("dev/kfd", "kubelet/pods/token", "kubelet/pods/volume", "cdi/gpu.json"):
+    for driver in ("gpu.example.com", "csi"):
+        (directory / "kubelet/plugins" / driver).mkdir(parents=True)
+    state = spool_pb2.DraState(drivers=[spool_pb2.DraDriver(name="gpu.example.com")])
+    for file in (spool.path_of(directory / "run/dra", "a"), directory / "run/dra/claims.pb"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        spool.write(file, state)
+    for file in (
+        "kubelet/plugins/csi/secret",
+        "kubelet/plugins/csi/volume",
+        "dev/kfd",
+        "kubelet/pods/token",
+        "kubelet/pods/volume",
+        "cdi/gpu.json",
+    ):
         (directory / file).write_text("as it was")
     return directory
 
@@ -269,4 +296,12 @@ def test_who_tells_the_api_server_can_call_out_and_touch_nothing_of_the_host(nod
     outcomes, status = attacked(node, "kubernetes")
 
     assert outcomes == REPORTER
+    assert status["NoNewPrivs"] == "1"
+
+
+def test_who_serves_claims_goes_into_no_other_plugins_directory(node):
+    """Volumes of other plugins are there, with what is in them."""
+    outcomes, status = attacked(node, "dra:a")
+
+    assert outcomes == DRA
     assert status["NoNewPrivs"] == "1"

@@ -181,7 +181,12 @@ def children() -> tuple[Program, ...]:
         program("scanner", reloads=True),
         program("exporter", reloads=True),
         *(program("source", name=name) for name in ("nvml", "kernel-log") if ORDERS.joinpath("sources").exists()),
-        program("resource", per_file=lambda settings: settings.resources_directory, hands_over=True),
+        program(
+            "resource",
+            per_file=lambda settings: settings.resources_directory,
+            serves=True,
+            hands_over=lambda _settings: True,
+        ),
     )
 
 

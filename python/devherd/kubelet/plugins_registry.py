@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import grpc
 import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity
@@ -74,9 +75,21 @@ class FindingKubelet(KubeletSocket):
 class Found(RegistrationServicer):
     """The Registration of a plugin that the kubelet finds, of any type. The methods' names are the protocol's."""
 
-    def __init__(self, info: api.PluginInfo, directory: str) -> None:
+    def __init__(
+        self,
+        info: api.PluginInfo,
+        directory: str,
+        told: Callable[[api.RegistrationStatus], object] = lambda _status: None,
+        is_ready: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`told` is called with each result: a kubelet that was restarted, or had refused, asks at the socket again.
+
+        `is_ready` is awaited before each answer of GetInfo, for up to a second; if not, the kubelet tries again later.
+        """
         self._info = info
         self._directory = directory
+        self._told = told
+        self._is_ready = is_ready
         self._asked = asyncio.Event()
         self._result: asyncio.Future[api.RegistrationStatus] = asyncio.get_running_loop().create_future()
 
@@ -84,8 +97,13 @@ class Found(RegistrationServicer):
         """Add the registration service to the plugin's server."""
         add_RegistrationServicer_to_server(self, server)
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether a kubelet has found the socket."""
+        return self._asked.is_set()
+
     async def done(self) -> None:
-        """Return once the kubelet has reported success. Raises RegistrationError with its error otherwise."""
+        """Return once the kubelet has reported success at first. Raises RegistrationError with its error otherwise."""
         not_found = NotFoundError(f"it has not looked into {self._directory} for {FIND_SECONDS:.0f} s")
         await _within(FIND_SECONDS, self._asked.wait(), not_found)
         silence = RegistrationError(
@@ -99,8 +117,10 @@ class Found(RegistrationServicer):
         self, request: api.InfoRequest, context: grpc.aio.ServicerContext[api.InfoRequest, api.PluginInfo]
     ) -> api.PluginInfo:
         """Return the plugin's type, name and versions."""
-        del request, context
+        del request
         self._asked.set()
+        if self._is_ready is not None and not await self._is_ready():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "it cannot be served yet")
         return self._info
 
     async def NotifyRegistrationStatus(  # noqa: N802
@@ -108,8 +128,9 @@ class Found(RegistrationServicer):
         request: api.RegistrationStatus,
         context: grpc.aio.ServicerContext[api.RegistrationStatus, api.RegistrationStatusResponse],
     ) -> api.RegistrationStatusResponse:
-        """Take the result; the kubelet has read the plugin's options by then. Only the first result counts."""
+        """Take the result; the kubelet has read a device plugin's options by then."""
         del context
+        self._told(request)
         if not self._result.done():
             self._result.set_result(request)
         return api.RegistrationStatusResponse()

@@ -106,9 +106,12 @@ class Broadcast:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.calls = 0
+        """Of `notify_all`: tells who does something else in between whether he has missed one."""
 
     def notify_all(self) -> None:
         """Wake all current waiters."""
+        self.calls += 1
         self._event.set()
         self._event.clear()
 

@@ -54,7 +54,7 @@ def requests_for(config: ResolvedConfig, findings: Path | None, boot_id: str) ->
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
             orders[source] = order
     requests = {source: json.dumps(asdict(order)) for source, order in orders.items()}
-    if config.ledger.enabled:
+    if config.ledger.enabled and not config.is_dra:  # a claim's pod would seem to hold what is not given to it
         requests[LEDGER] = json.dumps({"ignore": config.ledger.ignore, "boot_id": boot_id})
     return requests
 

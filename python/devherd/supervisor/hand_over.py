@@ -2,13 +2,14 @@
 
 First all children end except those that serve the kubelet. These are asked to hand over (YIELD) and continue to serve;
 the locks are released. The children of the next instance register and release these children, which then end.
-device_plugin/hand_over.py describes the children's side, standby.py the standby.
+device_plugin/hand_over.py and dra/driver.py describe the children's side, standby.py the standby.
 """
 
 import logging
 import time
 from collections.abc import Callable, Collection
 
+from devherd.config.sections import FrontEnd
 from devherd.instance.files import read_standby
 from devherd.process import YIELD, Heartbeats
 from devherd.settings import Settings
@@ -19,6 +20,8 @@ YIELD_SECONDS = 1.0
 """Limit for a child to be ready to hand over, else it is stopped. The others serve on for `Waits.hand_over`."""
 LOOK_SECONDS = 0.01
 """Time between two checks whether the children are ready."""
+_FIRST_FRONT_END = "device_plugin"
+"""Of versions that do not say theirs."""
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +29,11 @@ log = logging.getLogger(__name__)
 class HandOver:
     """The hand-over: begins when all other children have ended, lasts until those that serve the kubelet must stop."""
 
-    def __init__(self, settings: Settings, heartbeats: Heartbeats, let_go: Callable[[], None]) -> None:
-        """`let_go` leaves the run directory to the next instance."""
-        self._settings = settings
+    def __init__(
+        self, settings: Settings, front_end: FrontEnd, heartbeats: Heartbeats, let_go: Callable[[], None]
+    ) -> None:
+        """`let_go` leaves the run directory to the next instance. `front_end`: of this one, which no reload changes."""
+        self._settings, self._front_end = settings, front_end
         self._is_yielding = heartbeats.is_yielding
         self._let_go = let_go
         self._yields_until = self._serves_until = 0.0
@@ -40,9 +45,12 @@ class HandOver:
         return bool(self._yields_until) and not self._has_let_go
 
     def lasts(self, children: Collection[Process]) -> bool:
-        """Make these children hand over; False if no instance stands by, or the time is over. Called repeatedly."""
-        heirs = [child for child in children if child.config.program.hands_over and child.pid]
-        if not heirs or self._settings.registration == "plugins_registry" or not self._has_begun(heirs):
+        """Make these children hand over; False if no instance of this front end stands by, or the time is over.
+
+        Called repeatedly. Their programs are those that hand over.
+        """
+        heirs = [child for child in children if child.pid]
+        if not heirs or not self._has_begun(heirs):
             return False
         now = time.monotonic()
         if not self._has_let_go:
@@ -64,8 +72,8 @@ class HandOver:
         if self._yields_until:
             return True
         standby = read_standby(self._settings.standby_file)
-        if standby is None:
-            return False
+        if standby is None or (standby.front_end or _FIRST_FRONT_END) != self._front_end:
+            return False  # by both, a device would be given twice
         self._yields_until = time.monotonic() + YIELD_SECONDS
         log.info("handing over to %s, which stands by", version_text(standby.version, standby.revision))
         for child in heirs:

@@ -31,9 +31,9 @@ from devherd.text import first_lines, version_line
 log = logging.getLogger(__name__)
 
 HEAD_START_SECONDS = 0.3
-"""The other children start this much later than those of spool files, so that resources are registered first."""
+"""The other children start this much later than those that serve and those of spool files: the kubelet comes first."""
 LAST_SECONDS = 1.0
-"""At the end, the last group is stopped after this time even if other children still run."""
+"""At the end, the groups that serve are stopped after this time even if other children still run."""
 _STALLED_SECONDS = 2.0
 """If a tick comes later than planned by this time, the supervisor itself was not running."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
@@ -60,7 +60,8 @@ class Herd(Supervisor):
         self._waits = options.settings.waits
         self._last_tick = self._next_tick = self._last_event = self._watched_since = time.monotonic()
         self._last_stops_at = float("inf")
-        self._hand_over = HandOver(self._settings, options.heartbeats, self._leave_the_run_directory)
+        front_end, let_go = loader.config.front_end, self._leave_the_run_directory
+        self._hand_over = HandOver(self._settings, front_end, options.heartbeats, let_go)
         self._started_timestamp = time.time()
         self._published: object = None
         self._unwritable = Once(log.error)
@@ -95,29 +96,34 @@ class Herd(Supervisor):
         self.options.poll_wakeups()
         self.options.spool_watch.renew()
         self._reconcile()
-        if any(process.config.program.per_file for process in self._processes()):
+        programs = [process.config.program for process in self._processes()]
+        if any(program.serves or program.per_file for program in programs):
             for process in self._processes():
-                if not process.config.program.per_file:
+                program = process.config.program
+                if not (program.serves or program.per_file or program.is_awaited(self._loader.config)):
                     process.hold_back(HEAD_START_SECONDS)
         for process in self._processes():
             process.transition()
         super().runforever()
 
     def ordered_stop_groups_phase_1(self) -> None:
-        """Stop the last group, which serves the kubelet, after the others, so that the kubelet is served longer.
+        """Stop the groups that serve the kubelet after the others, so that it is served longer.
 
         Called in each round of the shutdown. Waits for the other groups for LAST_SECONDS at most. If another instance
-        stands by, the last group's children serve until it has taken over.
+        stands by, those that hand over serve until it has taken over.
         """
-        *others, last = sorted(self.process_groups.values())
+        others, serving, heirs = self._groups_by_end()
         for group in others:
             group.stop_all()
         now = time.monotonic()
         self._last_stops_at = min(self._last_stops_at, now + LAST_SECONDS)
         if now < self._last_stops_at and any(group.get_unstopped_processes() for group in others):
             return
-        if not self._hand_over.lasts(last.processes.values()):
-            last.stop_all()
+        for group in serving:
+            group.stop_all()
+        if not self._hand_over.lasts([process for group in heirs for process in group.processes.values()]):
+            for group in heirs:
+                group.stop_all()
 
     def _leave_the_run_directory(self) -> None:
         """Leave the run directory to the next instance while children hand over."""
@@ -216,8 +222,8 @@ class Herd(Supervisor):
                 process.make_directories()
         awaits = self.options.heartbeats.awaits_the_kubelet
         self._kubelet.look(is_awaited=any(process.pid and awaits(process.slot) for process in self._processes()))
-        *_, serving = sorted(self.process_groups.values())
-        is_served = any(process.pid and not awaits(process.slot) for process in serving.processes.values())
+        serving = [process for process in self._processes() if process.config.program.serves]
+        is_served = any(process.pid and not awaits(process.slot) for process in serving)
         if lost := self._kubelet.lost(is_served=is_served):
             self._end_for(lost)
 
@@ -258,9 +264,10 @@ class Herd(Supervisor):
         self.options.spool_watch.changed = False
         for program in self.options.programs.children:
             try:
-                if program.wanted:
-                    is_wanted = program.wanted(self._loader.config, self._settings)
-                    keys = {program.name or program.group} if is_wanted else set()
+                if program.wanted and not program.wanted(self._loader.config, self._settings):
+                    keys = set[str]()
+                elif program.wanted and not program.per_file:
+                    keys = {program.name or program.group}
                 elif program.per_file:
                     keys = set(filter(program.keys, spool.keys_in(program.per_file(self._settings), program.suffix)))
                 else:
@@ -395,6 +402,17 @@ class Herd(Supervisor):
                 *(process.rest() for process in self._processes()),
             ]
         )
+
+    def _groups_by_end(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """Those that do not serve the kubelet, those that do and hand nothing over, and those that hand over."""
+        programs = {program.group: program for program in self.options.programs.children}
+        others: list[Any] = []
+        serving: list[Any] = []
+        heirs: list[Any] = []
+        for name, group in self.process_groups.items():
+            of_kind = others if not programs[name].serves else serving
+            (heirs if programs[name].hands_over(self._settings) else of_kind).append(group)
+        return others, serving, heirs
 
     def _readers_of_the_configuration(self) -> list[Process]:
         return [process for process in self._processes() if process.config.program.reloads]

@@ -46,13 +46,17 @@ class Program:
     keys: Callable[[str], bool] = lambda _key: True
     """Returns True if the file with this key belongs to this program."""
     wanted: Callable[[ResolvedConfig, Settings], bool] | None = None
-    """Returns True if the child runs under the configuration in force; None: always."""
+    """Returns True if the child, or with `per_file` any, runs under the configuration in force; None: always."""
     reloads: bool = False
     """True if it reads the configuration, and reads it again at SIGHUP."""
     starts_programs: bool = False
     """True if it starts programs of the operator, which may leave processes behind."""
-    hands_over: bool = False
-    """True if its children continue to serve after YIELD, until the next instance's children have taken over."""
+    serves: bool = False
+    """True if the kubelet calls its children: they start before the others, and stop after them."""
+    is_awaited: Callable[[ResolvedConfig], bool] = lambda _config: False
+    """Returns True if pods wait for what its child does at the start: it starts with those that serve."""
+    hands_over: Callable[[Settings], bool] = lambda _settings: False
+    """Returns True if its children continue to serve after YIELD, until the next instance's have taken over."""
 
 
 def _nothing(*_: object) -> None:
@@ -61,17 +65,21 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
+    """Everything that the supervisor runs. Groups start in the order of their first program; those that serve last."""
 
     children: tuple[Program, ...]
     first_scan: Callable[[ResolvedConfig], None]
     """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
     """Imports what resource children need, in the supervisor."""
+    preload_wanted: Callable[[ResolvedConfig], None] = _nothing
+    """The same for children that only some configurations want, and before the first fork."""
     preload_scan: Callable[[], None] = _nothing
     """Imports what the first scan needs, in its process, while the supervisor still imports."""
     rehearse: Callable[[ResolvedConfig], None] = _nothing
     """Runs in the first scan's process while it waits; raises if this instance cannot do its work."""
+    admit: Callable[[ResolvedConfig], None] = _nothing
+    """Runs after the first scan, before any child starts; raises if this instance must not serve yet."""
     stand_by: Callable[[ResolvedConfig, str, Callable[[], bool], bool], None] = _nothing
     """Runs in a separate process while this instance waits for another one; killed at the end of the wait.
 
@@ -97,6 +105,12 @@ def _rehearse(config: ResolvedConfig) -> None:
     rehearse_start(config, _rehearsal_access(config.settings()))
 
 
+def _admit(config: ResolvedConfig) -> None:
+    from devherd.supervisor.first_scan import admit  # noqa: PLC0415 - as above
+
+    admit(config)
+
+
 def _stand_by(config: ResolvedConfig, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
     with lean_imports(PROMETHEUS):
         from devherd.exporter.standby import serve  # noqa: PLC0415 - only this process needs it
@@ -108,6 +122,11 @@ def _stand_by(config: ResolvedConfig, why: str, announce: Callable[[], bool], is
 
 def _preload() -> None:
     import devherd.device_plugin.child  # noqa: PLC0415, F401 - shared by the children
+
+
+def _preload_wanted(config: ResolvedConfig) -> None:
+    if config.is_dra:  # with TLS, for Prepare reads claims
+        import devherd.dra.main  # noqa: PLC0415, F401 - shared by the two children
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
@@ -139,6 +158,10 @@ def _nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
+_NAMES = tuple(map(Path, ("/etc", "/run/systemd/resolve")))
+"""Files for name resolution; /etc has the system's certificates, too."""
+
+
 def _serves_http(config: ResolvedConfig, _settings: Settings) -> bool:
     return bool(config.settings().listen_addresses)
 
@@ -150,8 +173,7 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
         read=(
             settings.run_dir,
             Path("/proc"),
-            Path("/etc"),
-            Path("/run/systemd/resolve"),
+            *_NAMES,
             *certificates,
         ),
         write=(settings.http_directory,),
@@ -178,7 +200,7 @@ def _standby_access(config: ResolvedConfig) -> Access:
     """Reads files for name resolution and its certificates, listens. The run directory belongs to another instance."""
     certificates = tuple(config.web.directories())
     return Access(
-        read=(Path("/etc"), Path("/run/systemd/resolve"), *certificates),
+        read=(*_NAMES, *certificates),
         sockets=tuple(config.settings().listen_directories),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
@@ -260,7 +282,7 @@ def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads the run directory, its token and the configurations to choose from, and asks the kubelet for pods.
 
     It writes records of what it has sent, feature files and, kept across boots, how labels were written and the label's
-    value. It is the only program that may connect by TCP.
+    value.
     """
     own = (settings.kubernetes_directory, settings.history_directory / name)
     configurations = (settings.configurations.directory,) if settings.configurations else ()
@@ -280,11 +302,19 @@ def _kubernetes_access(settings: Settings, name: str) -> Access:
 
 
 def _credentials(settings: Settings) -> tuple[Path, ...]:
-    """The directories of the token and certificates for the API server."""
+    """The directories of the token and certificates for the API server, and of what finds it by its name."""
     with contextlib.suppress(ResolvedFileError):
         if access := read_resolved(settings.resolved_config_file).api_access():
-            return tuple(sorted({SERVICE_ACCOUNT, *access.directories()}))
+            names = () if _is_address(access.host) and (access.ca or access.ca_file) else _NAMES
+            return tuple(sorted({SERVICE_ACCOUNT, *access.directories(), *names}))
     return (SERVICE_ACCOUNT,)
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            return bool(socket.inet_pton(family, host))
+    return False
 
 
 def _features_directory(settings: Settings) -> tuple[Path, ...]:
@@ -317,6 +347,57 @@ def _resource_access(settings: Settings, key: str) -> Access:
     )
 
 
+def _dra_access(settings: Settings, letter: str) -> Access:
+    """Serves its drivers' sockets, reads devices and credentials, asks API server and kubelet.
+
+    It writes its state and history, the claims and, for containers, CDI specs. The kubelet's directory of plugins has
+    others' data, so it may go only into those of its drivers, which it names in its state: another one takes a new
+    sandbox.
+    """
+    own = (spool.path_of(settings.dra_directory, letter).parent, settings.history_directory / f"dra:{letter}")
+    claims = settings.prepared_claims_file.parent
+    drivers = _driver_directories(settings, letter)
+    made = drivers if settings.plugins_directory.is_dir() else ()
+    cdi = _cdi_directory(settings)
+    credentials = _credentials(settings)
+    return Access(
+        read=(settings.run_dir, *credentials),
+        write=(*own, claims, *cdi),
+        made=(*own, claims, *made),
+        sockets=(settings.plugins_registry, *drivers),
+        follows=(
+            settings.run_dir,
+            *own,
+            claims,
+            settings.plugins_registry,
+            settings.plugins_directory,
+            *drivers,
+            *cdi,
+            *credentials,
+        ),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
+        connects=True,
+        limits=_RESOURCE_LIMITS,
+    )
+
+
+def _cdi_directory(settings: Settings) -> tuple[Path, ...]:
+    """That of CDI specs, which the scanner makes: what has no static spec is not prepared."""
+    with contextlib.suppress(ResolvedFileError):
+        return (read_resolved(settings.resolved_config_file).cdi_directory,)
+    return ()
+
+
+def _driver_directories(settings: Settings, letter: str) -> tuple[Path, ...]:
+    """The directories in which the drivers of a process have their service sockets."""
+    from devherd.dra.sockets import service_socket  # noqa: PLC0415 - only needed with DRA, and loaded there
+
+    with contextlib.suppress(OSError):  # no descriptor is left, and the start fails for that
+        state = spool.read_or_empty(spool.path_of(settings.dra_directory, letter), spool_pb2.DraState)
+        return tuple(service_socket(settings, driver.name, letter).parent for driver in state.drivers)
+    return ()
+
+
 def _holders_access(settings: Settings, _name: str) -> Access:
     """Writes its file. Connecting to Unix sockets needs no access."""
     directory = settings.holders_file.parent
@@ -324,7 +405,7 @@ def _holders_access(settings: Settings, _name: str) -> Access:
 
 
 def _asks_before_starts(config: ResolvedConfig, _settings: Settings) -> bool:
-    return any(rule.advertise and rule.pre_start.is_on for rule in config.resources)
+    return not config.is_dra and any(rule.advertise and rule.pre_start.is_on for rule in config.resources)
 
 
 def _pre_start_access(settings: Settings, _name: str) -> Access:
@@ -387,6 +468,19 @@ def _source(
     )
 
 
+def _dra(letter: str) -> Program:
+    """One of the two processes that serve DRA drivers."""
+    return Program(
+        group="dra",
+        name=letter,
+        module="devherd.dra.main",
+        may=_dra_access,
+        wanted=lambda config, _settings: config.is_dra,
+        serves=True,
+        hands_over=lambda _settings: True,
+    )
+
+
 DEVHERD = Programs(
     children=(
         Program(group="scanner", module="devherd.scanner.loop", may=_scanner_access, reloads=True),
@@ -412,6 +506,7 @@ DEVHERD = Programs(
             module="devherd.kubernetes.main",
             may=_kubernetes_access,
             wanted=needs_process,
+            is_awaited=lambda config: config.is_dra,
         ),
         Program(
             group="pre-start",
@@ -433,12 +528,18 @@ DEVHERD = Programs(
             module="devherd.device_plugin.child",
             may=_resource_access,
             per_file=lambda settings: settings.resources_directory,
-            hands_over=True,
+            wanted=lambda config, _settings: not config.is_dra,
+            serves=True,
+            hands_over=lambda settings: settings.registration == "kubelet_socket",
         ),
+        _dra("a"),
+        _dra("b"),
     ),
     first_scan=_first_scan,
     preload=_preload,
+    preload_wanted=_preload_wanted,
     preload_scan=_preload_scan,
     rehearse=_rehearse,
+    admit=_admit,
     stand_by=_stand_by,
 )

@@ -26,6 +26,8 @@ Kind = Literal[
     "plugin-found",
     "plugin-refused",
     "plugin-gone",
+    "health",
+    "health-forgotten",
     "allocated",
     "allocation-refused",
     "pre-started",

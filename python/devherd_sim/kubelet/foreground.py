@@ -33,6 +33,7 @@ _LINES: dict[Kind | str, str] = {
     "checkpoint-failed": "cannot write the checkpoint: {error}",
     "plugin-refused": "{socket}: {error}",
     "plugin-gone": "{socket}: gone",
+    "health-forgotten": "{resource}: stream of health ended",
     "allocated": "{resource}: {pod}/{container} gets {devices}",
     "allocation-refused": "{pod}/{container} is rejected: {error}",
     "pre-started": "{resource}: {pod}/{container} is prepared for its start",

@@ -23,10 +23,11 @@ from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
 from devherd_sim.kubelet.clients import NEWEST, Release
 from devherd_sim.kubelet.connections import GRACE_SECONDS, ConnectedPlugins, PluginEndpoint
+from devherd_sim.kubelet.dra_plugins import DraPlugins
 from devherd_sim.kubelet.events import PATIENCE_SECONDS, KubeletEvent
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.node import KubeletNode
-from devherd_sim.kubelet.plugin_watcher import PluginWatcher
+from devherd_sim.kubelet.plugin_watcher import DevicePlugins, PluginHandler, PluginWatcher
 from devherd_sim.kubelet.pod import Allocation, Container, Pod
 from devherd_sim.kubelet.pod_resources import CallLimit, PodResourcesServer
 from devherd_sim.kubelet.registration import Disturbance, GrpcListener, RegistrationService, refuse_second
@@ -63,6 +64,8 @@ class EmbeddedKubelet:
         self.disturbances: dict[str, Disturbance] = {}
         """What the next Register calls meet, by resource; also after a restart."""
         self.events = self._node.events
+        self.dra = DraPlugins(self.events)
+        """The plugins of DRA drivers."""
 
     @property
     def running(self) -> bool:
@@ -83,6 +86,7 @@ class EmbeddedKubelet:
         removed = registration.clean(self.paths.plugin_directory)
         await self._listen(self.paths.kubelet_socket, self._serve_registration)
         await self._listen(self.paths.pod_resources_socket, self._serve_pod_resources, [CallLimit()])
+        self.paths.plugins_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._watch_registry()
         self.events.record("started", removed=removed)
 
@@ -95,6 +99,7 @@ class EmbeddedKubelet:
         for listener in self._listeners:
             await listener.close(leave_file=not clean)
         self._listeners = []
+        await self.dra.close()
         await self._node.end()
         self.events.record("stopped")
 
@@ -251,7 +256,8 @@ class EmbeddedKubelet:
         self._listeners.append(listener)
 
     def _watch_registry(self) -> None:
-        self._watcher = PluginWatcher(self.paths.plugins_registry, self._connections, self.events)
+        handlers: dict[str, PluginHandler] = {"DevicePlugin": DevicePlugins(self._connections), "DRAPlugin": self.dra}
+        self._watcher = PluginWatcher(self.paths.plugins_registry, handlers, self.events)
         self._watcher.start()
 
     def _serve_registration(self, server: grpc.aio.Server) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from urllib.parse import quote
 
 import grpc
@@ -33,13 +33,49 @@ class RefusedPluginError(Exception):
     """A plugin could not be registered; the message is the one in the kubelet's log."""
 
 
+class PluginHandler(Protocol):
+    """What the kubelet does with plugins of one type, by what they have said at the socket."""
+
+    def refusal(self, info: api.PluginInfo) -> str | None:
+        """Why a plugin's description is refused; None if it is valid."""
+
+    async def register(self, info: api.PluginInfo, socket: str) -> None:
+        """Use the plugin from now on. Raises PluginError."""
+
+    async def deregister(self, info: api.PluginInfo, socket: str) -> None:
+        """Use it no longer: its socket is gone, or is another one."""
+
+
+class DevicePlugins:
+    """The PluginHandler of device plugins; without an endpoint they serve where they were found."""
+
+    def __init__(self, connections: ConnectedPlugins) -> None:
+        self._connections = connections
+
+    def refusal(self, info: api.PluginInfo) -> str | None:
+        """Why a device plugin's description is refused; None if it is valid."""
+        versions = list(info.supported_versions)
+        if VERSION not in versions:
+            return f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
+        if not is_resource_name(info.name):
+            return f"invalid name of device plugin socket: the ResourceName {quoted(info.name)} is invalid"
+        return None
+
+    async def register(self, info: api.PluginInfo, socket: str) -> None:
+        """Connect to it. Raises PluginError."""
+        await self._connections.connect(info.name, info.endpoint or socket, None)
+
+    async def deregister(self, info: api.PluginInfo, socket: str) -> None:
+        """Disconnect it."""
+        await self._connections.let_go(info.name, info.endpoint or socket)
+
+
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A plugin's registration: its resource and its endpoint."""
+    """A plugin's registration: what it has said, and who uses it."""
 
-    resource: str
-    endpoint: str
-    """Path of the socket at which it serves the resource."""
+    info: api.PluginInfo
+    handler: PluginHandler
 
 
 class PluginSocket:
@@ -48,7 +84,7 @@ class PluginSocket:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def register(self, connections: ConnectedPlugins) -> Registered:
+    async def register(self, handlers: Mapping[str, PluginHandler]) -> Registered:
         """Register the plugin. Raises RefusedPluginError; the plugin is notified if possible."""
         options = [("grpc.default_authority", quote(self._path, safe="")), ("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self._path}", options=options) as channel:
@@ -59,26 +95,25 @@ class PluginSocket:
                     f"{_ERROR} dial failed at socket {self._path}, err: failed to dial socket {self._path}, "
                     "err: context deadline exceeded"
                 ) from error
-            return await self._register(RegistrationStub(channel), connections)
+            return await self._register(RegistrationStub(channel), handlers)
 
-    async def _register(self, plugin: "RegistrationAsyncStub", connections: ConnectedPlugins) -> Registered:
+    async def _register(self, plugin: "RegistrationAsyncStub", handlers: Mapping[str, PluginHandler]) -> Registered:
         info = await self._info(plugin)
-        refusal = self._refusal(info)
-        if refusal is not None:
-            await self._notify(plugin, refusal)
-            raise RefusedPluginError(refusal)
+        handler = handlers.get(info.type)
+        if handler is None:
+            await self._refuse(plugin, f"no handler registered for plugin type: {info.type} at socket {self._path}")
+        if refusal := handler.refusal(info):
+            await self._refuse(plugin, f"plugin validation failed with err: {refusal}")
         try:
-            await connections.connect(info.name, info.endpoint or self._path, None)
+            await handler.register(info, self._path)
         except PluginError as error:
-            refusal = f"{_ERROR} plugin registration failed with err: {error}"
-            await self._notify(plugin, refusal)
-            raise RefusedPluginError(refusal) from error
+            await self._refuse(plugin, f"plugin registration failed with err: {error}")
         try:
             await self._notify(plugin)
         except RefusedPluginError:
-            await connections.let_go(info.name, info.endpoint or self._path)
+            await handler.deregister(info, self._path)
             raise
-        return Registered(info.name, info.endpoint or self._path)
+        return Registered(info, handler)
 
     async def _info(self, plugin: "RegistrationAsyncStub") -> api.PluginInfo:
         try:
@@ -88,18 +123,10 @@ class PluginSocket:
                 f"{_ERROR} failed to get plugin info using RPC GetInfo at socket {self._path}, err: {text(error)}"
             ) from error
 
-    def _refusal(self, info: api.PluginInfo) -> str | None:
-        """The reason to refuse a plugin's description; None if it is valid."""
-        if info.type != "DevicePlugin":
-            return f"{_ERROR} no handler registered for plugin type: {info.type} at socket {self._path}"
-        versions = list(info.supported_versions)
-        if VERSION not in versions:
-            wrong = f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
-        elif not is_resource_name(info.name):
-            wrong = f"invalid name of device plugin socket: the ResourceName {quoted(info.name)} is invalid"
-        else:
-            return None
-        return f"{_ERROR} plugin validation failed with err: {wrong}"
+    async def _refuse(self, plugin: "RegistrationAsyncStub", why: str) -> NoReturn:
+        refusal = f"{_ERROR} {why}"
+        await self._notify(plugin, refusal)
+        raise RefusedPluginError(refusal)
 
     async def _notify(self, plugin: "RegistrationAsyncStub", error: str = "") -> None:
         """Notify the plugin. Raises RefusedPluginError when the call fails."""
@@ -134,9 +161,10 @@ class _Found:
 class PluginWatcher:
     """Watches one directory and all below it, from `start` to `stop`."""
 
-    def __init__(self, directory: Path, connections: ConnectedPlugins, events: Events) -> None:
+    def __init__(self, directory: Path, handlers: Mapping[str, PluginHandler], events: Events) -> None:
+        """`handlers` are those of each type of plugin."""
         self._directory = directory
-        self._connections = connections
+        self._handlers = handlers
         self._events = events
         self._found: dict[str, _Found] = {}
         self._task: asyncio.Task[None] | None = None
@@ -168,12 +196,12 @@ class PluginWatcher:
     async def _drop(self, path: str) -> None:
         found = self._found.pop(path)
         was = found.registered
-        self._events.record("plugin-gone", was.resource if was else "", socket=path)
+        self._events.record("plugin-gone", was.info.name if was else "", socket=path)
         if found.attempt and not found.attempt.done():
             found.attempt.cancel()
             await asyncio.gather(found.attempt, return_exceptions=True)
         if found.registered is not None:
-            await self._connections.let_go(found.registered.resource, found.registered.endpoint)
+            await found.registered.handler.deregister(found.registered.info, path)
 
     def _attend(self, path: str, incarnation: Incarnation) -> None:
         if path not in self._found:
@@ -186,13 +214,13 @@ class PluginWatcher:
 
     async def _register(self, path: str, found: _Found) -> None:
         try:
-            found.registered = await found.socket.register(self._connections)
+            found.registered = await found.socket.register(self._handlers)
         except RefusedPluginError as error:
             self._events.record("plugin-refused", socket=path, error=str(error))
             found.retry_at = asyncio.get_running_loop().time() + found.backoff
             found.backoff = min(2 * found.backoff, LONGEST_BACKOFF_SECONDS)
         else:
-            self._events.record("registered", found.registered.resource, endpoint=path)
+            self._events.record("registered", found.registered.info.name, endpoint=path)
 
 
 def _sockets(directory: Path) -> Iterator[tuple[str, Incarnation]]:
