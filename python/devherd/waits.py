@@ -41,12 +41,12 @@ class Waits:
     """An operator's program is ended if it prints lines faster than they are read for this time."""
     program_steady: float = 60.0
     """If an operator's program ends before this time, each restart is delayed more."""
-    node_silence: float = 75.0
-    """A watch of the node is ended after this time without an event: the API server sends a bookmark each minute
+    watch_silence: float = 75.0
+    """A watch of the API server is ended after this time without an event: the API server sends a bookmark each minute
     (`defaultBookmarkFrequency` of k8s.io/apiserver, pkg/storage/cacher/cacher.go)."""
-    node_again: float = 2.0
-    """Before the node is read again after a first failure."""
-    node_again_at_last: float = 60.0
+    watch_again: float = 2.0
+    """Before what is watched is read again after a first failure."""
+    watch_again_at_last: float = 60.0
     """The same, after many failures."""
     condition_beat: float = 300.0
     """Between two heartbeats of the node's condition: as node-problem-detector has it."""
