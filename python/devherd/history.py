@@ -46,13 +46,13 @@ _NO_DETAILS: Mapping[str, str] = MappingProxyType({})
 
 
 def _boot() -> str:
-    """The beginning of this boot's id; empty if the kernel does not tell it."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
     return ""
 
 
-_BOOT = _boot()
+BOOT = _boot()
+"""The beginning of this boot's id; empty if the kernel does not tell it."""
 STEP_SECONDS = 1.0
 """A clock that differs by more was set: less may pass between reads of two clocks on a busy machine."""
 Stamp = tuple[tuple[str, Identity], ...]
@@ -85,7 +85,7 @@ class HistoryEvent:
 
         Where no clock was set that is `time` itself, and not what two reads of clocks make of it.
         """
-        if not self.uptime or self.boot != _BOOT:
+        if not self.uptime or self.boot != BOOT:
             return self.time
         corrected = booted + self.uptime
         return corrected if abs(corrected - self.time) > STEP_SECONDS else self.time
@@ -98,9 +98,7 @@ def booted() -> float:
 
 def _now(kind: Kind, message: str, **fields: Any) -> HistoryEvent:
     """An event that happens now."""
-    return HistoryEvent(
-        time.time(), kind, message, uptime=time.clock_gettime(time.CLOCK_BOOTTIME), boot=_BOOT, **fields
-    )
+    return HistoryEvent(time.time(), kind, message, uptime=time.clock_gettime(time.CLOCK_BOOTTIME), boot=BOOT, **fields)
 
 
 def devices_of(event: HistoryEvent) -> list[str]:

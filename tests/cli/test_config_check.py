@@ -30,6 +30,34 @@ def test_every_error_of_a_config_has_its_line_and_key_path(tmp_path):
         assert line.startswith(f"devherd: bad configuration in {path}:{said}")
 
 
+def test_every_error_of_several_wrong_classes_is_told_at_once_with_the_rest(tmp_path):
+    """Line, column and cure of each, and of a name that does not exist; the right ones are no error."""
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "classes:\n"
+        "  enable: [kvm, intel-npd]\n"
+        "  define:\n"
+        "    one: {find: {class: x}, group: nam, facts: {type: {read: a}, b: {above: c}}}\n"
+        "    right: {find: {class: y}}\n"
+        "    two: {find: {name: z}, titel: x}\n"
+        "scan: {period: 5x}\n"
+    )
+
+    outcome = devherd("config", "check", path)
+
+    assert (outcome.code, outcome.stdout) == (2, "")
+    told = [line.removeprefix(f"devherd: bad configuration in {path}:") for line in outcome.stderr.splitlines()]
+    assert sorted(line[: line.rindex(" — ")].partition(", and there")[0] for line in told) == [
+        "2:17 — classes.enable[1]: there is no class `intel-npd`",
+        "4:36 — classes.define.one.group: `nam` is no fact of the class",
+        "4:55 — classes.define.one.facts.type: `type` is what DRA calls the class",
+        "4:77 — classes.define.one.facts.b.above: `above` is a file of the ancestor that `find.above` means",
+        "6:17 — classes.define.two.find: where to look is not said",
+        "6:28 — classes.define.two.titel: unknown key",
+        "7:16 — scan.period: `5x` is not a duration",
+    ]
+
+
 def test_of_many_errors_or_warnings_the_first_are_told_and_their_number(tmp_path):
     """Defect: 20 000 rules made 20 052 lines."""
     path = tmp_path / "config.yaml"
@@ -248,3 +276,19 @@ def test_the_schema_is_valid_and_fits_the_default_and_an_example():
     assert list(validator.iter_errors({})) == []
     assert list(validator.iter_errors(example)) == []
     assert list(validator.iter_errors({"nonsense": 1})) != []
+
+
+def test_with_dra_a_check_notes_that_no_api_server_can_be_asked_and_is_strict_only_about_the_rest(tmp_path):
+    """The check may run elsewhere than devherd; a kubeconfig is an answer."""
+    path, node = tmp_path / "config.yaml", tmp_path / "node"
+    assert devherd("sim", "node", node, "--spec", "amd-1").code == 0
+    path.write_text("front_end: dra\n")
+    alone = devherd("config", "check", "--strict", path, "--host-root", node)
+    what = "`front_end: dra` needs an API server, and none can be asked from here"
+    cure = "give `kubeconfig`, or run it in a pod with a service account's token"
+    assert (alone.code, alone.stderr) == (0, f"devherd: note: {path}:1:12: front_end: {what} — {cure}\n")
+    assert "amd.com/gpu" in alone.stdout
+    path.write_text("front_end: dra\nregistration: plugins_registry\n")
+    idle = devherd("config", "check", "--strict", path, "--host-root", node)
+    assert idle.code == 1
+    assert "registration: no effect with `front_end: dra`: " in idle.stderr

@@ -88,7 +88,7 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "  vendor:      nvidia",
         "  card:        0000:3b:00.0",
         "  chosen by:   unknown",
-        "  held by:     unknown, the kubelet cannot be asked",
+        "  held by:     unknown, the kubelet cannot be asked, or pods have it by claims",
         "  source nvml cannot check devices: driver not loaded",
         "",
         "findings:",

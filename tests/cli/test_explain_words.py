@@ -195,7 +195,7 @@ def test_without_a_word_the_worst_comes_first_and_a_cordon_is_no_problem(run_dir
         "nvidia.com/gpu GPU-1b00 is cordoned by root: bench",
         "  ends by devherd uncordon nvidia.com/gpu GPU-1b00",
         "  where:   PCI address 0000:84:00.0",
-        "  held by: unknown, the kubelet cannot be asked",
+        "  held by: unknown, the kubelet cannot be asked, or pods have it by claims",
         "  more:    devherd explain nvidia.com/gpu GPU-1b00",
     ]
     assert ill.code == 1

@@ -232,6 +232,7 @@ def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
         "version": "0.2.0",
         "revision": "def",
         "since": waiting.since,
+        "front_end": waiting.front_end,
     }
     os.close(announced)
     assert "stands by" not in table_of(run_dir)

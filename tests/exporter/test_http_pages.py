@@ -164,6 +164,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
         "instance": None,
         "http": [{"address": "127.0.0.1:0", "is_served": True, "refusal": None, "cure": None}],
         "standby": None,
+        "drivers": [],
         "lost": [],
         "notices": [],
         "resources": [

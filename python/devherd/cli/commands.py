@@ -116,6 +116,12 @@ COMMANDS = {
         "devherd labels --output json",
         OF_A_HOST,
     ),
+    "dra withdraw": Command(
+        "devherd.cli.dra:withdraw",
+        "remove this node's ResourceSlices from the API server",
+        "devherd dra withdraw --kubeconfig /etc/kubernetes/kubelet.conf",
+        ("--config", "--run-dir", "--kubeconfig"),
+    ),
     "classes": Command(
         "devherd.cli.classes",
         "list the device classes, with the devices of each here",
@@ -218,6 +224,7 @@ COMMANDS = {
 
 GROUPS = {
     "config": "check, show, sample, schema, import: the configuration",
+    "dra": "withdraw: what is published for Dynamic Resource Allocation",
     "sim": "node, fault, kubelet: a simulated node, and a kubelet's part of it",
 }
 """The first words of commands of two words, and what `devherd --help` says of each."""

@@ -116,6 +116,7 @@ def compare(config: "Config", globs: Sequence[str] = (), plugins: "PluginSetting
     from devherd.comparison import Comparison
 
     kubelet, allocations = _asked(config.settings())
+    config = config.model_copy(update={"front_end": "device_plugin"})  # another device plugin is compared with
     report = look(config)
     _recall(report.offers, config.settings().offers_file)
     theirs = _by_their_settings(config, plugins[0]) if plugins else None

@@ -303,17 +303,17 @@ def _candidates(words: list[str]) -> Iterator[str]:
         return
     settings = Settings(run_dir=Path(run_dir or os.environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR))
     try:
-        offers = spool.resources_in(spool.read_or_empty(settings.offers_file, spool_pb2.Offers))
+        known = spool.read_or_empty(settings.offers_file, spool_pb2.Offers)
         children = list(spool.read_or_empty(settings.children_file, spool_pb2.Children).children)
     except OSError:  # only root may read them
         return
     if command == "ctl" and given[0] in _CTL[:8]:
         yield from (child.name for child in children)
-        yield from (offer.name for offer in offers)
+        yield from (offer.name for offer in spool.resources_in(known))
     elif command in _OF_DEVICES and not given:
         yield from _nameable(settings, with_pods=command == "explain")
     elif command in _OF_DEVICES and len(given) == 1:
-        yield from (device.id for offer in offers if offer.name == given[0] for device in offer.devices)
+        yield from (device.id for offer in known.offers if offer.name == given[0] for device in offer.devices)
     elif command == "forget" and not given:
         lost = spool.read_or_empty(settings.lost_file, health_pb2.Lost).devices
         yield from (device.device for device in lost)

@@ -67,6 +67,9 @@ def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
 def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int:
     from devherd.cli import tables
     from devherd.config.checks import placed, warnings_of
+    from devherd.config.errors import Problem
+    from devherd.config.front_end import API_SERVER_CURE
+    from devherd.config.loader import resolve
 
     report = look(config)
     console = tables.console()
@@ -79,6 +82,10 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     warnings = [placed(config, warning) for warning in doubts] + report.config_warnings
     for line in first_lines(warnings, "warnings"):
         print(f"devherd: warning: {line}", file=sys.stderr)
+    if config.front_end == "dra" and resolve(config).api_access() is None:
+        # It may be checked elsewhere than where it is used.
+        text = "`front_end: dra` needs an API server, and none can be asked from here"
+        print(f"devherd: note: {placed(config, Problem(('front_end',), text, API_SERVER_CURE))}", file=sys.stderr)
     if warnings:
         print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE

@@ -72,7 +72,7 @@ def _explanation(settings: Settings, words: Sequence[str]) -> tuple[Json, ExitCo
     from devherd.kubelet.pod_resources import parse
 
     herd, pods = read_instance(settings), pods_of(settings)
-    known = known_devices(settings, herd, None if pods is None else parse(pods))
+    known = known_devices(settings, herd, herd.known_holders(None if pods is None else parse(pods)))
     events = history.events(settings.run_dir)
     if not words:
         return explain_resource.of_everything(known)

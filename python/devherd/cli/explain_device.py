@@ -14,6 +14,7 @@ from devherd.reasons.registry import CORDONED
 
 MOST_EVENTS = 10
 """Limit on the events shown for a device."""
+UNKNOWN_HOLDER = "unknown, the kubelet cannot be asked, or pods have it by claims"
 _OF_A_DEVICE = ("verdict", "allocation", "application", "cordon", "clear")
 
 
@@ -189,7 +190,7 @@ def _source_lines(explanation: Json) -> Iterator[str]:
 def held_by(holders: list[dict[str, str]] | None) -> str:
     """The holders of a device as text; None: unknown."""
     if holders is None:
-        return "unknown, the kubelet cannot be asked"
+        return UNKNOWN_HOLDER
     named = (f"{holder['namespace']}/{holder['pod']} ({holder['container']})" for holder in holders)
     return ", ".join(named) or "no pod"
 

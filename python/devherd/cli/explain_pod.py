@@ -129,8 +129,8 @@ def _held(known: Known, name: str) -> list[tuple[str, str, str]]:
 
 def _at_the_api_server(settings: "Settings", name: str) -> Json | None:
     """The pod's object from the API server; None if no API server is reachable, or if it has no such pod."""
+    from devherd.api_server import Api, ApiError
     from devherd.config.resolved import ResolvedFileError, read_resolved
-    from devherd.kubernetes.api import Api, ApiError
 
     namespace, _, pod = name.partition("/")
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from devherd.cli.explain_device import cordon_of, headline, held_by, of_device, where
+from devherd.cli.explain_device import UNKNOWN_HOLDER, cordon_of, headline, held_by, of_device, where
 from devherd.cli.status_table import has_problem, is_in_trouble
 from devherd.cli.subject import Known, Subject
 from devherd.errors import ExitCode
@@ -10,6 +10,7 @@ from devherd.exporter.status_page.overview import troubles_of_the_instance
 from devherd.instance.inventory_json import Json, is_ill
 from devherd.instance.lost_devices import explanation as lost_lines
 from devherd.instance.lost_devices import lost_json
+from devherd.instance.read import is_by_dra
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import CORDONED
 from devherd.spool import listed, size_of
@@ -21,14 +22,14 @@ MOST_SHOWN = 20
 
 def of_resource(known: Known, offer: spool_pb2.Offer) -> tuple[Json, ExitCode]:
     """All information on a resource, and the exit code: a problem if it is not registered or a device is ill."""
-    registration = known.herd.registration(offer.name)
+    registration = None if is_by_dra(offer) else known.herd.registration(offer.name)
     noted = [_short(known, each) for each in _of(known, offer) if each.device and is_noted(each.device)]
     explanation = {
         "kind": "resource",
         "resource": offer.name,
         "vendor": offer.vendor,
-        "registered": registration.registered,
-        "detail": registration.detail or None,
+        "registered": registration.registered if registration else None,
+        "detail": (registration.detail if registration else "") or None,
         **numbers(known, offer),
         "holders": _holders(known, offer),
         "devices": noted,
@@ -64,8 +65,7 @@ def obstacle(known: Known, resource_name: str, wanted: int) -> str:
     if offer is None:
         others = any(name == resource_name for name, _ in known.allocations or ())
         return "another device plugin serves it" if others else "this node has no such resource"
-    registration = known.herd.registration(resource_name)
-    if not registration.registered:
+    if not is_by_dra(offer) and not (registration := known.herd.registration(resource_name)).registered:
         return f"it is not registered with the kubelet: {registration.detail}"
     counted = numbers(known, offer)
     if not counted["capacity"]:
@@ -110,13 +110,13 @@ def _short(known: Known, subject: Subject) -> Json:
 def lines_of_resource(explanation: Json) -> Iterator[str]:
     """The explanation of a resource as text."""
     detail = f": {explanation['detail']}" if explanation["detail"] else ""
-    registered = "is registered" if explanation["registered"] else f"is not registered{detail}"
-    yield f"{explanation['resource']} {registered}"
+    served = {True: "is registered", None: "is offered for DRA"}.get(explanation["registered"], "is not registered")
+    yield f"{explanation['resource']} {served}{detail}"
     yield f"  vendor:      {explanation['vendor']}"
     yield f"  capacity:    {explanation['capacity']}"
     yield f"  allocatable: {explanation['allocatable']}"
     held, free = explanation["held"], explanation["free"]
-    yield "  held:        " + ("unknown, the kubelet cannot be asked" if held is None else f"{held}, {free} free")
+    yield "  held:        " + (UNKNOWN_HOLDER if held is None else f"{held}, {free} free")
     if explanation["obstacle"]:
         yield f"  another pod gets none: {explanation['obstacle']}"
     if explanation["holders"]:

@@ -106,6 +106,8 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "plugin-found": ("a socket below plugins_registry", ("socket",)),
         "plugin-refused": ("a plugin of plugins_registry was refused", ("socket", "error")),
         "plugin-gone": ("a socket below plugins_registry was removed or replaced", ("socket",)),
+        "health": ("a DRA driver has sent the health of its devices; so many are known", ("devices",)),
+        "health-forgotten": ("a DRA driver's stream of health has ended: that of all its devices is unknown", ()),
         "allocated": ("a container has devices", ("namespace", "pod", "container", "devices")),
         "allocation-refused": ("a container is rejected", ("namespace", "pod", "container", "error")),
         "pre-started": ("PreStartContainer was answered", ("namespace", "pod", "container")),

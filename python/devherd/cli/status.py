@@ -71,7 +71,8 @@ def look(settings: Settings) -> tuple[InstanceState, Allocations | None]:
     """The instance, and the holders of its devices. Raises UnreachableError if none runs."""
     require_running(settings)
     try:
-        return read_instance(settings), allocations_of(settings)
+        herd = read_instance(settings)
+        return herd, herd.known_holders(allocations_of(settings))
     except OSError as error:
         raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
 

@@ -14,7 +14,7 @@ from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
 from devherd.instance.inventory_json import cordon_of, is_cordoned, is_ill, model_of, to_do
-from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, is_by_dra
 from devherd.inventory import Allocations
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import uncordon
@@ -37,7 +37,9 @@ def parts(
     names = {resource.name for resource in noted}
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
     if herd.instance:
-        yield from _head(herd.instance, _http(herd))
+        yield from _head(
+            herd.instance, "DRA" if herd.is_dra else f"registration {herd.instance.registration}", _http(herd)
+        )
         if herd.standby:
             waits = duration(time.time() - herd.standby.since)
             which = version_text(herd.standby.version, herd.standby.revision)
@@ -72,6 +74,14 @@ def parts(
         yield _resources(herd, resources, allocations)
     elif choice.unhealthy:
         yield f"{choice.none_fits()}."
+    yield from _of_no_resource(herd, worst_first=worst_first)
+
+
+def _of_no_resource(herd: InstanceState, *, worst_first: bool) -> Iterator[RenderableType]:
+    """The DRA drivers, and the processes that serve no resource."""
+    if herd.drivers:
+        yield ""
+        yield _drivers(herd)
     others = [child for name, child in sorted(herd.children.items()) if not name.startswith("resource:")]
     if others:
         yield ""
@@ -140,7 +150,8 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
 
 def is_in_trouble(herd: InstanceState, resource: spool_pb2.Offer) -> bool:
     """Whether a device of the resource is unhealthy, other than by a cordon, or the resource is not registered."""
-    return any(map(is_ill, resource.devices)) or not herd.registration(resource.name).registered
+    is_served = is_by_dra(resource) or herd.registration(resource.name).registered
+    return any(map(is_ill, resource.devices)) or not is_served
 
 
 def has_problem(herd: InstanceState, resources: list[spool_pb2.Offer]) -> bool:
@@ -149,6 +160,7 @@ def has_problem(herd: InstanceState, resources: list[spool_pb2.Offer]) -> bool:
     is_about_all = len(resources) == len(herd.resources)
     return (
         any(is_in_trouble(herd, resource) for resource in resources)
+        or any(herd.drivers_waiting())
         or any(is_about_all or device.resource_name in names for device in herd.lost)
         or any(child.state != RUNNING for child in herd.children.values())
         or bool(herd.silent)
@@ -161,14 +173,14 @@ def has_problem(herd: InstanceState, resources: list[spool_pb2.Offer]) -> bool:
     )
 
 
-def _head(instance: spool_pb2.Instance, http: str) -> Iterator[Text]:
+def _head(instance: spool_pb2.Instance, registration: str, http: str) -> Iterator[Text]:
     up = duration(time.time() - instance.started)
     which = version_text(instance.version, instance.revision)
     yield Text(plain(f"{which}, process {instance.pid}, up {up}"), "bold")
     yield Text(
         plain(f"configuration {instance.config or 'from options and environment'}; run directory {instance.run_dir}")
     )
-    yield Text(plain(f"kubelet {instance.kubelet_dir}, registration {instance.registration}; {http}"))
+    yield Text(plain(f"kubelet {instance.kubelet_dir}, {registration}; {http}"))
 
 
 def _http(herd: InstanceState) -> str:
@@ -245,6 +257,8 @@ def _about_registration(herd: InstanceState, resources: list[spool_pb2.Offer]) -
     for detail, names in herd.waiting(resources).items():
         whose = f"all {len(names)} resources" if len(names) == len(resources) > 1 else ", ".join(names)
         yield Text(plain(f"not registered: {whose}: {detail}"), "red")
+    for name, why in herd.drivers_waiting():
+        yield Text(plain(f"not registered: {name}: {why}"), "red")
 
 
 def _about_the_configuration(herd: InstanceState) -> Iterator[Text]:
@@ -272,15 +286,32 @@ def _resources(herd: InstanceState, resources: list[spool_pb2.Offer], allocation
     for resource in resources:
         healthy, total = sum(not device.reasons for _, device in listed(resource)), size_of(resource)
         is_well = not any(map(is_ill, resource.devices))
-        registration = herd.registration(resource.name)
         made.add_row(
             resource.name,
             Text(str(healthy), "green" if healthy == total else "yellow" if is_well else "red"),
             str(total),
             _allocated(resource, allocations),
-            Text("yes", "green") if registration.registered else Text("no", "red"),
-            *_process(herd, herd.child_of(resource.name)),
+            *_served(herd, resource),
         )
+    return made
+
+
+def _served(herd: InstanceState, resource: spool_pb2.Offer) -> tuple[RenderableType, ...]:
+    """The cells of its registration and of its process."""
+    if is_by_dra(resource):
+        return ("by DRA", "", "", "", "")
+    is_registered = herd.registration(resource.name).registered
+    registered = Text("yes", "green") if is_registered else Text("no", "red")
+    return (registered, *_process(herd, herd.child_of(resource.name)))
+
+
+def _drivers(herd: InstanceState) -> Table:
+    """Which of the two processes has registered each DRA driver."""
+    processes = [*herd.drivers[0].refusals]
+    made = table("DRA DRIVER", *(process.upper() for process in processes))
+    for driver in herd.drivers:
+        cells = (driver.refusals[process] for process in processes)
+        made.add_row(driver.name, *(Text(plain(why), "red") if why else Text("registered", "green") for why in cells))
     return made
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from devherd import spool
 from devherd.cli.instance import resource_named, unknown
 from devherd.errors import UsageError
-from devherd.inventory import DEVICE_PLUGIN, DeviceKey, key_of
+from devherd.inventory import DeviceKey, key_of
 from devherd.proto import devices_pb2, health_pb2, spool_pb2
 from devherd.spool import ids_of
 
@@ -117,7 +117,7 @@ def known_devices(settings: "Settings", herd: "InstanceState", allocations: "All
     offered = {subject.key for subject in subjects}
     for key, known in scanned.items():
         if key not in offered:
-            why = known.left_out.get(DEVICE_PLUGIN, "")
+            why = next(iter(known.left_out.values()), "")
             subjects.append(Subject(key, known.device.id, left_out=why, facts=dict(known.device.attributes)))
     return Known(herd, allocations, subjects)
 

@@ -14,7 +14,7 @@ from devherd.doctor import pids
 from devherd.doctor.line import Line, ill, ok, problem, warning
 from devherd.doctor.pids import Pids
 from devherd.instance import lost_devices
-from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, read_instance
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, is_by_dra, read_instance
 from devherd.kubelet.registration import is_away, knock
 from devherd.mounts import mount_at, mounts_of
 from devherd.process import heartbeats_of, is_in_pod
@@ -126,14 +126,16 @@ def _of_the_herd(herd: InstanceState, *, is_kubelet_away: bool) -> Iterator[Line
     yield from _of_the_processes(herd)
     yield from (warning(TOPIC, trouble.text, trouble.command) for trouble in herd.source_troubles())
     for resource in herd.resources:
-        registration = herd.registration(resource.name)
-        if not registration.registered:
+        if not is_by_dra(resource) and not (registration := herd.registration(resource.name)).registered:
             what = f"{resource.name} is not registered: {registration.detail}"
             level = warning if is_kubelet_away else problem  # then the kubelet's own line is the problem
             yield level(TOPIC, what, f"devherd explain {resource.name}; devherd ctl tail {resource.name}")
         for device in resource.devices:
             if device.reasons:
                 yield problem(TOPIC, ill(resource, device), f"devherd explain {resource.name} {device.id}")
+    for name, why in herd.drivers_waiting():
+        level = warning if is_kubelet_away else problem
+        yield level(TOPIC, f"{name} is not registered: {why}", "devherd ctl tail dra:a; devherd ctl tail dra:b")
     yield from _of_lost_devices(herd)
 
 

@@ -108,7 +108,7 @@ class Application:
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
         self._settings = settings
-        self._options = ExporterOptions()
+        self._options, self._is_dra = ExporterOptions(), False
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Response] = Rendering()
@@ -125,9 +125,9 @@ class Application:
             "/metrics": self._metrics,
         }
 
-    def configure(self, options: ExporterOptions) -> None:
-        """Use these options for all further requests."""
-        self._options = options
+    def configure(self, options: ExporterOptions, *, is_dra: bool = False) -> None:
+        """Use these options for all further requests. `is_dra`: pods get devices by claims."""
+        self._options, self._is_dra = options, is_dra
 
     async def answer(self, request: Request) -> Response:
         """The answer to one request; 503 if the run directory cannot be read, perhaps for lack of descriptors.
@@ -173,7 +173,7 @@ class Application:
             openmetrics=prefers_openmetrics(request.headers.get("accept", "")),
             gzip=_takes_gzip(request),
         )
-        allocations = await self._pod_resources.allocations()
+        allocations = await self._allocations()
         if wanted.names and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all samples\n")
         scrapes = self._scrapes
@@ -195,12 +195,16 @@ class Application:
             answer, body=zlib.compress(answer.body, _GZIP_LEVEL, _GZIP), headers={"Content-Encoding": "gzip"}
         )
 
+    async def _allocations(self) -> Allocations | None:
+        """Who holds which device; None if the kubelet does not answer, or says it by claims."""
+        return None if self._is_dra else await self._pod_resources.allocations()
+
     async def _status_page(self, request: Request) -> Response:
         """The status page; 304 without a body if the client has the current one."""
         from devherd.exporter.status_page.view import View  # noqa: PLC0415 - as in `_status_pages`
 
         view, known = View.of_query(request.query), request.headers.get("if-none-match", "")
-        allocations = await self._pod_resources.allocations()
+        allocations = await self._allocations()
         if view != View() and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different views; ask again, or for all devices\n")
         make = partial(self._status_pages.answer, view, allocations, may_lag=bool(known))
@@ -219,7 +223,7 @@ class Application:
     async def _inventory(self, request: Request) -> Response:
         """The inventory as JSON; `resource` in the query selects resources by name or pattern."""
         wanted = frozenset(parse_qs(request.query).get("resource", ()))
-        allocations = await self._pod_resources.allocations()
+        allocations = await self._allocations()
         if wanted and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all resources\n")
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, InstanceState
+from devherd.instance.read import RUNNING, STARTING, SUPERVISOR, InstanceState, is_by_dra
 from devherd.waits import USUAL_WAITS
 
 NO_SIGN_OF_LIFE = f"no heartbeat for more than {USUAL_WAITS.silence:.0f} s"
@@ -27,15 +27,15 @@ def reasons_not_alive(herd: InstanceState) -> Iterator[str]:
 
 
 def reasons_not_ready(herd: InstanceState) -> Iterator[str]:
-    """Yield a reason for each resource that is not registered with the kubelet, or one if no scan has finished."""
+    """Yield a reason for each resource or DRA driver that is not registered, or one if no scan has finished."""
     if herd.scan is None and not herd.resources:
         yield "scanner: no scan has finished yet"
     if overdue := herd.overdue_scan():
         yield f"scanner: {overdue}"
     for resource in herd.resources:
-        registration = herd.registration(resource.name)
-        if not registration.registered:
+        if not is_by_dra(resource) and not (registration := herd.registration(resource.name)).registered:
             yield f"{resource.name}: {registration.detail}"
+    yield from (f"{name}: {why}" for name, why in herd.drivers_waiting())
 
 
 def _is_running(pid: int) -> bool:

@@ -123,7 +123,7 @@ class Exporter:
             log.info("the certificates or a socket have moved: starting again, in a sandbox with the new directories")
             self._renew()
             return
-        self._application.configure(config.exporter)
+        self._application.configure(config.exporter, is_dra=config.is_dra)
         has_changed = config.web != self._web
         if has_changed:
             self._gate.guard(config.web)

@@ -29,7 +29,7 @@ from devherd.exporter import declarations
 from devherd.exporter.declarations import Observed
 from devherd.exporter.device_series import Kept, Resources, device_families
 from devherd.exporter.exposition import Family, Lines, Writer, line_of, only, sample_name
-from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState
+from devherd.instance.read import RUNNING, SUPERVISOR, InstanceState, is_by_dra
 from devherd.inventory import Allocations
 from devherd.process import Heartbeats, Stat, stat_of
 from devherd.proto import spool_pb2
@@ -284,11 +284,13 @@ def source_gauges(herd: InstanceState) -> Iterator[Family]:
 
 
 def registration_gauges(herd: InstanceState, *, kubelet_listens: bool) -> Iterator[Family]:
-    """Registration, its state and the open streams of each resource."""
+    """Registration, its state and the open streams of each resource that the device plugin serves."""
     registered, states, streams = (
         kind.family() for kind in (declarations.REGISTERED, declarations.REGISTRATION_STATE, declarations.STREAMS)
     )
     for resource in herd.resources:
+        if is_by_dra(resource):
+            continue
         registration = herd.registration(resource.name)
         registered.add_metric((resource.name,), registration.registered)
         state = registration_state(herd, resource.name, kubelet_listens=kubelet_listens)

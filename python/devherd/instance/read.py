@@ -34,8 +34,15 @@ FULL_BYTES = 64 << 10
 """A run directory with less room than this is full: the largest file of a small node is smaller."""
 _STEP_SECONDS = 5.0
 """A clock that differs by more was set, not slewed."""
+_DRA = "dra:"
+"""What the names of the two processes that serve DRA drivers begin with."""
 _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
+
+
+def is_by_dra(offer: spool_pb2.Offer) -> bool:
+    """Whether an offer is for Dynamic Resource Allocation: no process serves it as a resource."""
+    return offer.front_end == spool.DRA_FRONT_END
 
 
 def second_instance(standby: spool_pb2.Standby | None) -> str | None:
@@ -58,6 +65,27 @@ class RegistrationState:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverState:
+    """A DRA driver's registration with the kubelet, by each of the two processes that serve it."""
+
+    name: str
+    refusals: Mapping[str, str]
+    """By process: why it is not registered there; empty if it is. One is enough for pods."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def registered(self) -> bool:
+        """Whether pods can start with its devices."""
+        return not all(self.refusals.values())
+
+    @property
+    def detail(self) -> str:
+        """Why it is not registered; empty if it is."""
+        return "" if self.registered else "; ".join(f"{process}: {why}" for process, why in self.refusals.items())
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTrouble:
     """What is wrong with a health source, and the command that shows more of it."""
 
@@ -71,6 +99,7 @@ class InstanceState:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
 
     resources: list[spool_pb2.Offer] = field(default_factory=list)
+    """What is offered: as resources of the device plugin, or for DRA under the same names."""
     states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
     scan: spool_pb2.ScanSummary | None = None
     children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
@@ -99,6 +128,8 @@ class InstanceState:
     """The exporter's addresses as it reports them; empty until its first report."""
     version: int | None = None
     """The version of the resources: equal ones have the same devices, facts and verdicts. None if it is not known."""
+    dra_states: Mapping[str, spool_pb2.DraState] = field(default_factory=dict)
+    """By `a` and `b`: what that process of DRA says of its drivers."""
 
     def addresses(self) -> Sequence[spool_pb2.Address]:
         """The configured HTTP addresses and whether they are served; empty if that is unknown."""
@@ -191,10 +222,55 @@ class InstanceState:
         detail = "" if state.registered else state.detail or "not registered yet"
         return RegistrationState(state.registered, detail, state.streams)
 
+    @cached_property
+    def is_dra(self) -> bool:
+        """Whether devices are given by Dynamic Resource Allocation: no resource is registered then, but drivers are."""
+        return any(name.startswith(_DRA) for name in self.children) or any(map(is_by_dra, self.resources))
+
+    @cached_property
+    def drivers(self) -> Sequence[DriverState]:
+        """The DRA drivers, sorted by name."""
+        if not self.is_dra:
+            return ()
+        said = {letter: {one.name: one for one in state.drivers} for letter, state in self.dra_states.items()}
+        names = sorted({name for drivers in said.values() for name in drivers})
+        return [
+            DriverState(
+                name, {f"{_DRA}{letter}": self._refusal(letter, said.get(letter, {}).get(name)) for letter in "ab"}
+            )
+            for name in names
+        ]
+
+    def _refusal(self, letter: str, driver: spool_pb2.DraDriver | None) -> str:
+        """Why a driver is not registered by this process. The state file of a process that does not run is ignored."""
+        child = self.children.get(f"{_DRA}{letter}")
+        if self.children and (child is None or child.state != RUNNING):
+            return _why_not_running(child)
+        if child and child.name in self.silent:
+            return "it gives no sign of life"
+        if driver is None:
+            return "no status from it yet"
+        return "" if driver.registered else driver.detail or "not registered yet"
+
+    def drivers_waiting(self) -> Iterator[tuple[str, str]]:
+        """Name and reason of each driver that is not registered; a line without a name while none is known."""
+        if self.is_dra and not self.drivers and any(resource.devices for resource in self.resources):
+            yield "DRA", "no driver is served yet"
+        yield from ((driver.name, driver.detail) for driver in self.drivers if not driver.registered)
+
+    def known_holders(self, allocations: Allocations | None) -> Allocations | None:
+        """The allocations, if they tell who holds which device: those of claims are not among them."""
+        return None if self.is_dra else allocations
+
     def waiting(self, resources: Sequence[spool_pb2.Offer] | None = None) -> dict[str, list[str]]:
-        """The names of resources that are not registered, by reason; of these resources, or of all."""
+        """The names of resources that are not registered, by reason; of these resources, or of all.
+
+        None of what is offered for DRA: `drivers` are registered there.
+        """
         by_reason: dict[str, list[str]] = {}
         for resource in self.resources if resources is None else resources:
+            if is_by_dra(resource):
+                continue
             registration = self.registration(resource.name)
             if not registration.registered:
                 by_reason.setdefault(registration.detail, []).append(resource.name)
@@ -223,7 +299,8 @@ def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> In
     children.configuration.warnings.extend(config_warnings.warnings)
     offers = spool.read_or_empty(settings.offers_file, spool_pb2.Offers)
     return InstanceState(
-        resources=spool.resources_in(offers),
+        resources=[*offers.offers],
+        dra_states=dict(spool.read_all(settings.dra_directory, spool_pb2.DraState)),
         version=offers.version or None,
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
         scan=_scan(settings),
@@ -352,15 +429,17 @@ def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json
     inventory["instance"] = _values(herd.instance) if herd.instance else None
     inventory["http"] = [_address(each) for each in herd.addresses()]
     inventory["standby"] = _values(herd.standby) if herd.standby else None
+    inventory["drivers"] = [_driver(driver) for driver in herd.drivers]
     inventory["lost"] = lost_json(herd.lost)
-    by_name = {resource.name: resource for resource in herd.resources}
+    by_name, allocations = {resource.name: resource for resource in herd.resources}, herd.known_holders(allocations)
     for resource in inventory["resources"]:
         child = herd.child_of(resource["name"])
         resource["child"] = child.name if child else None
-        registration = herd.registration(resource["name"])
-        resource["registered"] = registration.registered
-        resource["detail"] = registration.detail
-        listed_devices = (device for _, device in listed(by_name[resource["name"]]))
+        offer = by_name[resource["name"]]
+        registration = None if is_by_dra(offer) else herd.registration(offer.name)
+        resource["registered"] = registration.registered if registration else None
+        resource["detail"] = registration.detail if registration else ""
+        listed_devices = (device for _, device in listed(offer))
         for device, known in zip(resource["devices"], listed_devices, strict=True):
             device["since"] = herd.since(known)
             device["do"] = to_do(herd.held(known)) or None
@@ -370,6 +449,11 @@ def live_inventory(herd: InstanceState, allocations: Allocations | None) -> Json
                 else [dict(holder) for holder in allocations.get((resource["name"], device["id"]), [])]
             )
     return inventory
+
+
+def _driver(driver: DriverState) -> Json:
+    by = [{"process": process, "detail": why or None} for process, why in driver.refusals.items()]
+    return {"name": driver.name, "registered": driver.registered, "by": by}
 
 
 def _values(message: spool_pb2.Instance | spool_pb2.Standby) -> Json:

@@ -65,17 +65,23 @@ def headline(herd: InstanceState) -> str:
     """Registration and health of all resources in one sentence."""
     if not herd.resources:
         return f"no devices, {len(herd.lost):,} missing" if herd.lost else "no devices"
-    waiting = sum(not herd.registration(resource.name).registered for resource in herd.resources)
-    every = sum(map(count, herd.resources), Count())
-    registered = (
-        f"{waiting} of {len(herd.resources)} resources not registered" if waiting else "all resources registered"
-    )
+    every, registered = sum(map(count, herd.resources), Count()), _registered(herd)
     well = every.total - every.cordoned
     number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (well, "healthy")
     cordoned = f", {every.cordoned:,} cordoned" if every.cordoned else ""
     missing = sum(not device.is_listed for device in herd.lost)
     lost = f", {missing:,} missing" if missing else ""
     return f"{registered}, {number:,} of {devices(every.total)} {word}{cordoned}{lost}"
+
+
+def _registered(herd: InstanceState) -> str:
+    if herd.is_dra:
+        waiting, what, total = len([*herd.drivers_waiting()]), "DRA drivers", len(herd.drivers)
+    else:
+        waiting, what, total = sum(map(len, herd.waiting().values())), "resources", len(herd.resources)
+    if waiting and not total:
+        return f"no {what} yet"
+    return f"{waiting} of {total} {what} not registered" if waiting else f"all {what} registered"
 
 
 def troubles(herd: InstanceState) -> Sequence[Trouble]:
@@ -139,6 +145,7 @@ def _of_registration(herd: InstanceState) -> Iterator[Trouble]:
         else:
             whose = "all" if len(names) == len(herd.resources) else f"{len(names)} of"
             yield Trouble(f"{whose} {len(herd.resources)} resources: {detail}", RESOURCES)
+    yield from (Trouble(f"{name}: {why}", PROCESSES) for name, why in herd.drivers_waiting())
 
 
 def _of_resources(herd: InstanceState) -> Iterator[Trouble]:

@@ -225,7 +225,7 @@ class MadePages:
     def _state(self) -> Iterator[object]:
         """The state that, together with allocations and the last scan, determines the page."""
         settings = self._settings
-        for directory in (settings.kubernetes_problems_directory, settings.state_directory):
+        for directory in (settings.kubernetes_problems_directory, settings.state_directory, settings.dra_directory):
             for key in sorted(spool.keys_in(directory)):
                 yield key, identity_of(spool.path_of(directory, key))
         yield identity_of(settings.offers_file)

@@ -11,7 +11,7 @@ from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.overview import count, devices
 from devherd.exporter.status_page.view import Filter, Holding, View, holdings_of
 from devherd.instance.inventory_json import model_of
-from devherd.instance.read import InstanceState
+from devherd.instance.read import InstanceState, is_by_dra
 from devherd.inventory import Allocations, key_of
 from devherd.proto import spool_pb2
 from devherd.spool import ids_of
@@ -125,24 +125,20 @@ _STYLES = ("bad", "warn", "good")
 def _style(known: _Known, resource: spool_pb2.Offer) -> str:
     """The CSS class for the colour of a resource."""
     counted = count(resource)
-    if counted.unhealthy or not known.herd.registration(resource.name).registered:
+    if counted.unhealthy or not (is_by_dra(resource) or known.herd.registration(resource.name).registered):
         return "bad"
     return "warn" if counted.warned else "good"
 
 
 def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> Html:
     resource = listing.resource
-    registration = known.herd.registration(resource.name)
+    is_served, served = _served(known.herd, resource)
     line = element(
         "summary",
         element("h3", resource.name),
-        element("span", _health_in_short(resource, is_served=registration.registered), class_="health"),
+        element("span", _health_in_short(resource, is_served=is_served), class_="health"),
         element("span", _allocated(resource, known.allocations)),
-        element(
-            "span",
-            "registered" if registration.registered else f"not registered: {registration.detail}",
-            class_="good" if registration.registered else "bad",
-        ),
+        element("span", served, class_="good" if is_served else "bad"),
     )
     inside = joined(
         element("p", *_about(known.herd, resource), class_="about-resource"),
@@ -151,6 +147,15 @@ def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> 
     )
     folded = element("details", line, inside, open=is_open or listing.is_open)
     return element("section", folded, id=resource.name, class_=f"resource {_style(known, resource)}")
+
+
+def _served(herd: InstanceState, resource: spool_pb2.Offer) -> tuple[bool, str]:
+    """Whether pods can get its devices, as far as its registration tells, and the words for it."""
+    if is_by_dra(resource):
+        return True, "by DRA"
+    registration = herd.registration(resource.name)
+    is_registered = registration.registered
+    return is_registered, "registered" if is_registered else f"not registered: {registration.detail}"
 
 
 def _health_in_short(resource: spool_pb2.Offer, *, is_served: bool) -> Html:
