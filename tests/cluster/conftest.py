@@ -4,9 +4,11 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from dra_cluster import DraCluster
 from go_program import GoProgram
 from node_feature_discovery import kinds_of_the_release
 from not_tested import not_tested
@@ -50,8 +52,8 @@ def feature_discovery_kinds(tool):
     return kinds_of_the_release(tool("go"), FEATURE_DISCOVERY.sources)
 
 
-@pytest.fixture
-def private_machine():
+@contextmanager
+def a_private_machine():
     """A machine beside the machine. It takes root: without, the test is skipped, and with CI=true it fails."""
     directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
     try:
@@ -64,12 +66,40 @@ def private_machine():
     shutil.rmtree(directory)
 
 
-@pytest.fixture
-def whole_node(programs, private_machine):
+@contextmanager
+def a_whole_node(program, machine):
     """A node in a private machine, with nothing started yet."""
-    node = WholeNode(private_machine, programs)
+    node = WholeNode(machine, program)
     yield node
     node.close()
     if os.environ.get("DEVHERD_TEST_LOGS"):
         print(node.ends_of_logs(1_000_000), file=sys.stderr)
     assert "Traceback" not in node.log, node.log
+
+
+@pytest.fixture
+def private_machine():
+    """A machine of the test's own."""
+    with a_private_machine() as machine:
+        yield machine
+
+
+@pytest.fixture
+def whole_node(programs, private_machine):
+    """A node of the test's own."""
+    with a_whole_node(programs, private_machine) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def shared_dra_cluster(programs):
+    """A cluster with DRA for the tests of a file, as far as one process plays them."""
+    with a_private_machine() as machine, a_whole_node(programs, machine) as node:
+        yield DraCluster(node)
+
+
+@pytest.fixture
+def dra(shared_dra_cluster):
+    """The same, without pods and claims at the beginning and at the end."""
+    yield shared_dra_cluster
+    shared_dra_cluster.clean()

@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and kube-scheduler in the private machine of a node."""
+"""etcd, kube-apiserver, kube-scheduler and, where it is wanted, kube-controller-manager in a node's private machine."""
 
 import json
 import subprocess
@@ -9,6 +9,8 @@ from whole_node import WholeNode, pod
 
 _TOKEN = "a-token"
 _DEVHERDS_TOKEN = "devherds-token"
+_NODES_TOKEN = "a-nodes-token"
+NODES_USER = f"system:node:{NAME}"
 _SERVER = "https://127.0.0.1:6443"
 _ETCD = "http://127.0.0.1:2379"
 PODS = "/api/v1/namespaces/default/pods"
@@ -17,8 +19,9 @@ PODS = "/api/v1/namespaces/default/pods"
 class ControlPlane:
     """The kubelet of the node registers with it when it starts afterwards."""
 
-    def __init__(self, node: WholeNode, *api_server_options: str) -> None:
+    def __init__(self, node: WholeNode, *api_server_options: str, authorization: str = "RBAC") -> None:
         self.node = node
+        self._authorization = authorization
         self._write_files(node.directory / "run")
         self.start(
             "etcd",
@@ -47,11 +50,16 @@ class ControlPlane:
             "--service-account-signing-key-file=/run/apiserver/apiserver.key",
             "--service-cluster-ip-range=10.98.0.0/24",
             "--token-auth-file=/run/tokens.csv",
-            "--authorization-mode=RBAC",
+            f"--authorization-mode={self._authorization}",
             "--enable-priority-and-fairness=false",
             *self._options,
         )
         self.node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
+
+    def start_controllers(self, *names):
+        """The controller manager with these of its controllers."""
+        options = (f"--controllers={','.join(names)}", "--leader-elect=false", "--secure-port=0")
+        return self.start("kube-controller-manager", "--kubeconfig=/run/kubeconfig", *options)
 
     def until_ready(self):
         """Wait until pods can be scheduled. There is no controller manager, who would lift a new node's taint."""
@@ -167,13 +175,21 @@ class ControlPlane:
     def _write_files(run: Path):
         (run / "tokens.csv").write_text(
             f'{_TOKEN},admin,1,"system:masters"\n{_DEVHERDS_TOKEN},system:serviceaccount:devherd:devherd,2\n'
+            f'{_NODES_TOKEN},{NODES_USER},3,"system:nodes"\n'
         )
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": {"server": _SERVER, "insecure-skip-tls-verify": True}}],
-            "users": [{"name": "admin", "user": {"token": _TOKEN}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "admin"}}],
-            "current-context": "it",
-        }
-        (run / "kubeconfig").write_text(json.dumps(kubeconfig))
+        (run / "kubeconfig").write_text(kubeconfig(_TOKEN, {"insecure-skip-tls-verify": True}))
+        authority = {"certificate-authority": "/run/apiserver/apiserver.crt"}
+        (run / "kubelet.conf").write_text(kubeconfig(_NODES_TOKEN, authority))
+
+
+def kubeconfig(token, trust):
+    """A kubeconfig file for the API server in the private machine."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": {"server": _SERVER, **trust}}],
+        "users": [{"name": "me", "user": {"token": token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+        "current-context": "it",
+    }
+    return json.dumps(content)

@@ -72,6 +72,10 @@ class FakeRuntime:
         """Let a container end as if its process had."""
         self._ask(op="exit", id=container.id, code=code)
 
+    def linger(self, container: Container, seconds: int) -> None:
+        """Let a container take so long to end when it is told to."""
+        self._ask(op="linger", id=container.id, seconds=seconds)
+
     def stop(self) -> None:
         """It forgets everything, as a runtime does on a node that reboots."""
         popen = self._inside.popen

@@ -29,18 +29,18 @@ _KNOBS = {
     "kernel/keys/root_maxbytes": 25_000_000,
 }
 
-# Where there is no /var/lib/kubelet, and none must be made, /var/lib becomes a directory of links to what is in it.
+# /var/lib becomes a directory of links to what is in it, beside those of kubelet and devherd, which are others here.
 _FIRST_PROCESS = """
 set -e
 read -r pid rest </proc/self/stat
 mount -t proc proc /proc
-if [ ! -d /var/lib/kubelet ]; then
-    mount --rbind /var/lib "$0/lib"
-    mount -t tmpfs none /var/lib
-    ln -s "$0"/lib/* /var/lib/
-    mkdir /var/lib/kubelet
-fi
+mount --rbind /var/lib "$0/lib"
+mount -t tmpfs none /var/lib
+ln -s "$0"/lib/* /var/lib/
+rm -f /var/lib/kubelet /var/lib/devherd
+mkdir /var/lib/kubelet /var/lib/devherd
 mount --bind "$0/kubelet" /var/lib/kubelet
+mount --bind "$0/state" /var/lib/devherd
 mount --bind "$0/run" /run
 mount --bind "$0/log" /var/log
 mount --bind "$0/hosts" /etc/hosts
@@ -64,7 +64,7 @@ _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8914, 0x8916, 0x1  # linux/sockios.h, l
 
 
 class PrivateMachine:
-    """In the directory: `kubelet` is its /var/lib/kubelet, `run` its /run, `log` its /var/log.
+    """In the directory: `kubelet` is its /var/lib/kubelet, `state` /var/lib/devherd, `run` /run, `log` /var/log.
 
     Raises OSError where namespaces are not to be had: they take root, and util-linux.
     """
@@ -74,7 +74,7 @@ class PrivateMachine:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._started: list[Inside] = []
-        for name in ("kubelet", "run", "log", "lib"):
+        for name in ("kubelet", "state", "run", "log", "lib"):
             (directory / name).mkdir()
         (directory / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} {NAME}\n")
         for knob, value in _KNOBS.items():

@@ -276,8 +276,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_policies(cluster):
     wrong["metadata"]["name"] = "wrong"
     wrong["spec"]["validations"][0]["expression"] = "object.misspelt == 'x'"
     cluster.make(policies, wrong)
-    options = ("--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0")
-    cluster.start("kube-controller-manager", "--kubeconfig=/run/kubeconfig", *options)
+    cluster.start_controllers("validatingadmissionpolicy-status-controller")
 
     def checked():
         found = {each["metadata"]["name"]: each.get("status", {}) for each in cluster.get(policies)["items"]}

@@ -22,12 +22,12 @@ time.sleep(1000)
 
 def test_what_is_written_inside_is_in_the_directory_and_nowhere_else(private_machine):
     """Mounts, host name and network are its own."""
-    script = "touch /var/lib/kubelet/a /run/b /var/log/c; hostname; wc -l < /proc/net/route"
+    script = "touch /var/lib/kubelet/a /run/b /var/log/c /var/lib/devherd/d; hostname; wc -l < /proc/net/route"
     inside = private_machine.start("sh", "-c", script, stdout=subprocess.PIPE, text=True)
     assert inside.popen.communicate()[0].split() == ["node-1", "1"]
-    for path in ("kubelet/a", "run/b", "log/c"):
+    for path in ("kubelet/a", "run/b", "log/c", "state/d"):
         assert (private_machine.directory / path).exists()
-    assert not any(Path(path).exists() for path in ("/var/lib/kubelet/a", "/run/b", "/var/log/c"))
+    assert not any(Path(path).exists() for path in ("/var/lib/kubelet/a", "/run/b", "/var/log/c", "/var/lib/devherd/d"))
     assert str(private_machine.directory) not in Path("/proc/self/mounts").read_text()
 
 

@@ -62,6 +62,8 @@ class WholeNode:
         self.node: SimulatedNode | None = None
         self.kubelet: Inside | None = None
         self.herd: Inside | None = None
+        self.run_dir = "devherd"
+        """Below /run, of the devherd that was started last."""
         self.kubelet_options: tuple[str, ...] = ()
 
     def start(self, spec="fpga-1", config=None, **environment):
@@ -76,6 +78,10 @@ class WholeNode:
         """A container runtime that knows of no container."""
         self.runtime = FakeRuntime(self.machine, self.program)
 
+    def change_kubelet(self, **options):
+        """Settings of the kubelet, from its next start on."""
+        self._kubelet_configuration = self._kubelet_configuration | options
+
     def start_kubelet(self):
         """The kubelet; it is back when it takes registrations."""
         path = self.directory / "run/kubelet.json"
@@ -88,18 +94,19 @@ class WholeNode:
             )
         self.eventually(self._takes_registrations, "the kubelet takes registrations")
 
-    def start_herd_as_unit(self):
+    def start_herd_as_unit(self, **environment):
         """Start devherd as systemd would with `Type=notify`, and wait until it is ready."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(str(self.directory / "run/notify"))
             manager.settimeout(30)
-            self.start_herd(NOTIFY_SOCKET="/run/notify")
+            self.start_herd(NOTIFY_SOCKET="/run/notify", **environment)
             assert manager.recv(100).startswith(b"READY=1\n")
         (self.directory / "run/notify").unlink()
 
-    def start_herd(self, run_dir="devherd", **environment):
+    def start_herd(self, run_dir="devherd", *arguments, **environment):
         """`devherd run`, all defaults but its configuration, its host and its run directory below /run."""
-        options = [f"--host-root={self.directory}/node"]
+        self.run_dir = run_dir
+        options = [f"--host-root={self.directory}/node", *arguments]
         if "DEVHERD_CONFIGS" not in environment:
             options.append(f"--config={self.directory}/config.yaml")
         with (self.directory / "herd.log").open("ab") as log:

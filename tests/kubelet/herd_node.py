@@ -1,6 +1,7 @@
 """A simulated node with a real kubelet and the whole of devherd on it, as three sets of processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ class HerdNode:
         self.listen = ""
         """Where the exporter serves; off by default."""
         self.command: tuple[str, ...] = (sys.executable, "-m", "devherd")
+        self.environment: dict[str, str] = {}
+        """Of the herd, beside the tests' own."""
         self.directory = directory
         self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
         self.kubelet.directory.mkdir()
@@ -53,7 +56,8 @@ class HerdNode:
         command = [f"--{option}={self.directory / name}" for option, name in options.items()]
         command += [f"--listen={self.listen}"]
         with (self.directory / "herd.log").open("ab") as log:
-            self._herd = subprocess.Popen([*self.command, "run", *command, *arguments], stderr=log)
+            variables = os.environ | self.environment
+            self._herd = subprocess.Popen([*self.command, "run", *command, *arguments], stderr=log, env=variables)
 
     def stand_by(self):
         """Start another devherd, which takes over when the running one ends; the process of that one."""

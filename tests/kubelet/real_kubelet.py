@@ -70,12 +70,13 @@ class RealKubelet:
         self.checkpoint_file = self.plugins / "kubelet_internal_checkpoint"
         self.log = log
         self.events: list[dict[str, Any]] = []
-        self._options: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
+        """With which it was started last."""
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, **options: Any) -> None:
         """Be a kubelet from now on; the options are startOptions of harness/kubelet.go."""
-        self._options = options
+        self.options = options
         self._mutex = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
         self._number = 0
@@ -101,7 +102,7 @@ class RealKubelet:
     def restart(self, **changes: Any) -> None:
         """Kill and start, with the options of before unless changed."""
         self.kill()
-        self.start(**(self._options | changes))
+        self.start(**(self.options | changes))
 
     def send(self, operation: str, **fields: Any) -> "Future[Any]":
         """Ask without waiting for the answer."""

@@ -17,13 +17,15 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
+	"k8s.io/kubernetes/pkg/kubelet/cm/resourceupdates"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
 )
 
-// kubelet is the part of a kubelet that has to do with device plugins.
+// kubelet is the part of a kubelet that has to do with device plugins and DRA drivers.
 type kubelet struct {
 	event func(name string, content any)
 
@@ -36,6 +38,8 @@ type kubelet struct {
 	directory    string
 	devices      *devicemanager.ManagerImpl
 	topology     topologymanager.Manager
+	// claims is nil where the kubelet was started without an API server.
+	claims *dra.Manager
 
 	podsMutex sync.Mutex
 	pods      map[types.UID]*v1.Pod
@@ -51,6 +55,12 @@ type startOptions struct {
 	NumaNodes     []int             `json:"numa_nodes"`
 	// PluginsRegistry is whether plugins_registry is watched too.
 	PluginsRegistry bool `json:"plugins_registry"`
+	// APIServer is where claims are and slices are deleted, such as https://127.0.0.1:6443; empty for a kubelet without DRA.
+	APIServer string `json:"api_server"`
+	// Node is its name, by which it finds slices.
+	Node string `json:"node"`
+	// FeatureGates are those that are not as in the release.
+	FeatureGates map[string]bool `json:"feature_gates"`
 	// SourcesReady is false while the kubelet has not yet heard of all its pods.
 	SourcesReady bool `json:"sources_ready"`
 	// Containers are those the runtime knows of, whether they run or have ended.
@@ -79,6 +89,9 @@ func (k *kubelet) start(options startOptions) error {
 	}
 	k.directory = options.Directory
 	k.sourcesReady.Store(options.SourcesReady)
+	if err := openGates(options.FeatureGates); err != nil {
+		return err
+	}
 	metrics.Register()
 	if err := k.build(options); err != nil {
 		return err
@@ -86,6 +99,9 @@ func (k *kubelet) start(options startOptions) error {
 	sources := config.NewSourcesReady(func(sets.Set[string]) bool { return k.sourcesReady.Load() })
 	known, running := containers(options.Containers)
 	if err := k.startDevices(sources, known, running); err != nil {
+		return err
+	}
+	if err := k.startClaims(options, sources); err != nil {
 		return err
 	}
 	if options.PluginsRegistry {
@@ -96,7 +112,7 @@ func (k *kubelet) start(options startOptions) error {
 	if err := k.servePodResources(); err != nil {
 		return err
 	}
-	go k.tellUpdates()
+	go k.tellUpdates(k.devices.Updates())
 	k.started.Store(true)
 	return nil
 }
@@ -129,13 +145,16 @@ func (k *kubelet) watchRegistry(sources config.SourcesReady) error {
 	}
 	plugins := pluginmanager.NewPluginManager(directory, record.NewFakeRecorder(1000))
 	plugins.AddHandler("DevicePlugin", k.devices.GetWatcherHandler())
+	if k.claims != nil {
+		plugins.AddHandler("DRAPlugin", k.claims.GetWatcherHandler())
+	}
 	go runPlugins(plugins, sources)
 	return nil
 }
 
 // tellUpdates passes on the pods whose status has to be computed anew, because a device of theirs changed.
-func (k *kubelet) tellUpdates() {
-	for update := range k.devices.Updates() {
+func (k *kubelet) tellUpdates(updates <-chan resourceupdates.Update) {
+	for update := range updates {
 		k.event("update", update.PodUIDs)
 	}
 }

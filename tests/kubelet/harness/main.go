@@ -1,5 +1,5 @@
-// The harness is the device manager, topology manager and plugin manager of a real kubelet as one program, driven by
-// lines of JSON: one request on stdin, one answer on stdout. See ../README.md for the protocol.
+// The harness is the device manager, topology manager, DRA manager and plugin manager of a real kubelet as one program,
+// driven by lines of JSON: one request on stdin, one answer on stdout. See ../README.md for the protocol.
 //
 // One process is one life of a kubelet. It ends when stdin does.
 package main

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,6 +18,8 @@ type podSpec struct {
 	Namespace      string          `json:"namespace"`
 	InitContainers []containerSpec `json:"init_containers"`
 	Containers     []containerSpec `json:"containers"`
+	// Claims are the names of claims, by what containers call them.
+	Claims map[string]string `json:"claims"`
 }
 
 type containerSpec struct {
@@ -24,6 +27,8 @@ type containerSpec struct {
 	Limits map[string]int64 `json:"limits"`
 	// Sidecar makes an init container a restartable one, which keeps its devices.
 	Sidecar bool `json:"sidecar"`
+	// Claims are what it has of the pod's, each "claim" or "claim/request".
+	Claims []string `json:"claims"`
 }
 
 func (p podSpec) pod() (*v1.Pod, error) {
@@ -34,6 +39,9 @@ func (p podSpec) pod() (*v1.Pod, error) {
 		return nil, fmt.Errorf("pod %s has no container", p.UID)
 	}
 	pod := &v1.Pod{ObjectMeta: meta.ObjectMeta{UID: types.UID(p.UID), Name: p.Name, Namespace: p.Namespace}}
+	for name, claim := range p.Claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: &claim})
+	}
 	for _, each := range p.InitContainers {
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, each.container())
 	}
@@ -49,6 +57,10 @@ func (c containerSpec) container() v1.Container {
 		limits[v1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
 	container := v1.Container{Name: c.Name, Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}
+	for _, each := range c.Claims {
+		name, request, _ := strings.Cut(each, "/")
+		container.Resources.Claims = append(container.Resources.Claims, v1.ResourceClaim{Name: name, Request: request})
+	}
 	if c.Sidecar {
 		always := v1.ContainerRestartPolicyAlways
 		container.RestartPolicy = &always

@@ -50,6 +50,10 @@ func (k *kubelet) addHealth(pod *v1.Pod, status *v1.PodStatus) {
 	k.devices.UpdateAllocatedResourcesStatus(klog.Background(), pod, status)
 }
 
+func (k *kubelet) addClaimHealth(pod *v1.Pod, status *v1.PodStatus) {
+	k.claims.UpdateAllocatedResourcesStatus(klog.Background(), pod, status)
+}
+
 func (k *kubelet) hintsOf(pod *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {
 	return k.devices.GetTopologyHints(klog.Background(), pod, container, lifecycle.AddOperation)
 }
@@ -73,6 +77,8 @@ func (noOtherResources) GetPodMemory(klog.Logger, string) []*api.ContainerMemory
 func (noOtherResources) GetAllocatableMemory(klog.Logger) []*api.ContainerMemory {
 	return []*api.ContainerMemory{}
 }
-func (noOtherResources) GetDynamicResources(klog.Logger, *v1.Pod, *v1.Container) []*api.DynamicResource {
-	return []*api.DynamicResource{}
+func (c podResourcesClaims) GetDynamicResources(
+	_ klog.Logger, pod *v1.Pod, container *v1.Container,
+) []*api.DynamicResource {
+	return c.kubelet.dynamicResources(pod, container)
 }

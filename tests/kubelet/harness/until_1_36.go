@@ -45,6 +45,10 @@ func (k *kubelet) addHealth(pod *v1.Pod, status *v1.PodStatus) {
 	k.devices.UpdateAllocatedResourcesStatus(pod, status)
 }
 
+func (k *kubelet) addClaimHealth(pod *v1.Pod, status *v1.PodStatus) {
+	k.claims.UpdateAllocatedResourcesStatus(pod, status)
+}
+
 func (k *kubelet) hintsOf(pod *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {
 	return k.devices.GetTopologyHints(pod, container)
 }
@@ -62,6 +66,6 @@ func (noOtherResources) GetMemory(string, string) []*api.ContainerMemory {
 func (noOtherResources) GetAllocatableMemory() []*api.ContainerMemory {
 	return []*api.ContainerMemory{}
 }
-func (noOtherResources) GetDynamicResources(*v1.Pod, *v1.Container) []*api.DynamicResource {
-	return []*api.DynamicResource{}
+func (c podResourcesClaims) GetDynamicResources(pod *v1.Pod, container *v1.Container) []*api.DynamicResource {
+	return c.kubelet.dynamicResources(pod, container)
 }

@@ -16,6 +16,8 @@ type container struct {
 	sandboxID string
 	status    *cri.ContainerStatus
 	removed   bool
+	// lingers is how long its process takes to end when it is told to.
+	lingers time.Duration
 }
 
 // exit ends a container that has not ended yet.
@@ -85,6 +87,9 @@ func (r *runtime) StopContainer(_ context.Context, request *cri.StopContainerReq
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if found, err := r.container(request.GetContainerId()); err == nil {
+		r.mutex.Unlock()
+		time.Sleep(found.lingers)
+		r.mutex.Lock()
 		found.exit(137)
 	}
 	return &cri.StopContainerResponse{}, nil

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// question is one line on stdin: `containers` wants all there ever were, `exit` lets one end as if its process had.
+// question is one line on stdin: `containers` wants all there ever were, `exit` lets one end as if its process had, and `linger`
+// lets it take so many seconds to end when it is told to.
 type question struct {
-	Op   string `json:"op"`
-	ID   string `json:"id"`
-	Code int32  `json:"code"`
+	Op      string `json:"op"`
+	ID      string `json:"id"`
+	Code    int32  `json:"code"`
+	Seconds int    `json:"seconds"`
 }
 
 // shown is a container as stdout tells of it; the request is CRI's CreateContainerRequest, with the field names of its proto file.
@@ -57,6 +60,12 @@ func (r *runtime) answerTo(line []byte) (any, error) {
 		found, err := r.container(asked.ID)
 		if err == nil {
 			found.exit(asked.Code)
+		}
+		return nil, err
+	case "linger":
+		found, err := r.container(asked.ID)
+		if err == nil {
+			found.lingers = time.Duration(asked.Seconds) * time.Second
 		}
 		return nil, err
 	}

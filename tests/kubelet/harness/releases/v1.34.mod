@@ -7,6 +7,7 @@ require (
 	google.golang.org/grpc v1.72.1
 	k8s.io/api v0.34.9
 	k8s.io/apimachinery v0.34.9
+	k8s.io/apiserver v0.34.9
 	k8s.io/client-go v0.34.9
 	k8s.io/component-base v0.34.9
 	k8s.io/klog/v2 v2.130.1
@@ -108,7 +109,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/apiextensions-apiserver v0.0.0 // indirect
-	k8s.io/apiserver v0.34.9 // indirect
 	k8s.io/cloud-provider v0.0.0 // indirect
 	k8s.io/component-helpers v0.34.9 // indirect
 	k8s.io/controller-manager v0.34.9 // indirect
