@@ -108,6 +108,7 @@ class Changes:
         self._addresses = {each: dra.pci_address(each) for each in dra.devices()}
         self._broken = {"ras": set(), "remove": set()}
         self._counts = 64
+        self._writers = 0
 
     def one(self):
         """One change, by chance; what it was."""
@@ -144,7 +145,8 @@ class Changes:
         [one, *_] = self._dra.slices()
         one["spec"]["devices"] = [{"name": "ghost"}]
         one["metadata"] = {"generateName": "foreign-", "ownerReferences": one["metadata"]["ownerReferences"]}
-        self._dra.make(SLICES, one)
+        self._writers += 1  # one that comes back is left alone
+        self._dra.make(f"{SLICES}?fieldManager=writer-{self._writers}", one)
 
 
 @pytest.mark.timeout(1800)
