@@ -305,7 +305,7 @@ async def test_a_process_waits_for_the_last_instances_unless_that_gives_its_sock
             await until(lambda: host.state().detail == "waiting for the process before to hand over")
             assert len(host.kubelet.events.since(0, "registered")) == 1
             running.cancel()
-            old._service.hide()
+            old._service.remove()
             await until(lambda: len(host.kubelet.events.since(0, "registered")) == 2)
     monkeypatch.setattr(driver_module, "PREDECESSOR_SECONDS", 0.2)
     async with host.serving():

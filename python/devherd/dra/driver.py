@@ -101,7 +101,7 @@ class Driver:
         states, twin = self._registrations, twin_of(self._letter)
         is_called = states.was_last(self._name)
         if self._service is not None and not is_called:
-            self._service.hide()
+            self._service.remove()
         while not states.has_next(twin if is_called else self._letter, self._name):  # noqa: ASYNC110 - a file
             await asyncio.sleep(LOOK_AT_NEXT_SECONDS)
         await asyncio.sleep(LATE_SECONDS)
@@ -115,9 +115,9 @@ class Driver:
         """
         if self._service is not None:
             await self._calls.idle(DRAIN_SECONDS)
-            self._service.hide()
+            self._service.remove()
         if self._registration is not None:
-            self._registration.hide()
+            self._registration.remove()
 
     async def _until_free(self) -> None:
         """Return once no other process answers at the service socket, or after PREDECESSOR_SECONDS."""

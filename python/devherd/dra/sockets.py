@@ -14,7 +14,7 @@ import grpc.aio
 
 from devherd.errors import UsageError
 from devherd.kubelet import deadline
-from devherd.kubelet.endpoint import MAX_PATH_BYTES
+from devherd.kubelet.endpoint import MAX_PATH_BYTES, SocketFile
 from devherd.kubelet.registration import bind
 from devherd.settings import Settings
 
@@ -42,17 +42,16 @@ def _short(driver: str) -> str:
     return f"devherd-{hashlib.sha256(driver.encode()).hexdigest()[:8]}"
 
 
-class SocketServer:
+class SocketServer(SocketFile):
     """A gRPC server at a fixed path. It is bound beside the path and renamed, so another file there is replaced.
 
     gRPC removes the path to which a server was bound when that ends: by then, another process may have this one.
     """
 
     def __init__(self, path: Path, add_services: Callable[[grpc.aio.Server], None]) -> None:
-        self.path = path
+        super().__init__(path)
         self._add_services = add_services
         self._server: grpc.aio.Server | None = None
-        self._bound: tuple[int, int] | None = None
 
     def check(self) -> None:
         """Raises UsageError for a path too long, OSError if something is in the way, or the directory is missing."""
@@ -83,7 +82,8 @@ class SocketServer:
             starting = asyncio.create_task(server.start())
             await deadline.over(starting)
             starting.result()
-            self._put(beside)
+            self.bound(beside)
+            beside.rename(self.path)
         except OSError as error:
             await deadline.stop(server, None)
             raise OSError(f"cannot serve at {self.path}: {error.strerror or error}") from error
@@ -91,27 +91,9 @@ class SocketServer:
             beside.unlink(missing_ok=True)
         self._server = server
 
-    def _put(self, beside: Path) -> None:
-        status = beside.stat()
-        beside.rename(self.path)
-        self._bound = status.st_dev, status.st_ino
-
-    def is_there(self) -> bool:
-        """Whether the file at the path is this server's."""
-        try:
-            status = self.path.stat()
-        except OSError:
-            return False
-        return self._bound == (status.st_dev, status.st_ino)
-
-    def hide(self) -> None:
-        """Remove the file if it is this server's: those who are connected stay so."""
-        if self.is_there():
-            self.path.unlink(missing_ok=True)
-
     async def close(self, grace: float) -> None:
         """End the server; its calls have `grace` seconds, and its connections end with the last. Raises MuteError."""
         server, self._server = self._server, None
         if server is not None:
             await deadline.stop(server, grace or None)
-        self.hide()
+        self.remove()

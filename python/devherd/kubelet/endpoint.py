@@ -26,29 +26,19 @@ Traces = tuple[Identity | None, ...]
 """The identities of directories: they change with each file that is created, replaced or removed there."""
 
 
-class Endpoint:
-    """One socket file, from the bind to its removal. The server creates it; this checks that it is still the same."""
+class SocketFile:
+    """A socket file, from the bind to its removal. The server creates it; this checks that it is still the same."""
 
-    def __init__(self, directory: Path, resource_name: str, generation: int) -> None:
-        self.generation = generation
-        self.name = f"{prefix(resource_name)}{generation}{SUFFIX}"
-        self.path = directory / self.name
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._bound: tuple[int, int] | None = None
 
-    def check(self) -> None:
-        """Raise UsageError for a path too long for a socket, OSError if the directory does not exist."""
-        length = len(os.fsencode(self.path))
-        if length > MAX_PATH_BYTES:
-            raise UsageError(
-                f"{self.path.parent}: cannot hold the resource's socket",
-                f"its path would have {length} bytes and the kernel's limit is {MAX_PATH_BYTES}",
-                "choose a shorter --kubelet-dir",
-            )
-        self.path.parent.stat()
+    def bound(self, place: Path | None = None) -> None:
+        """Record the file of the listening server; `place`: where it is until it is renamed.
 
-    def bound(self) -> None:
-        """Record the file of the listening server. Raises OSError if it has been removed already."""
-        status = self.path.stat()
+        Raises OSError if it has been removed already.
+        """
+        status = (place or self.path).stat()
         self._bound = (status.st_dev, status.st_ino)
 
     def is_there(self) -> bool:
@@ -60,9 +50,29 @@ class Endpoint:
         return self._bound == (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
-        """Unlink the file, if it is still the one that was bound."""
+        """Unlink the file, if it is still the one that was bound: those who are connected stay so."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
+
+
+class Endpoint(SocketFile):
+    """The socket file of one server generation."""
+
+    def __init__(self, directory: Path, resource_name: str, generation: int) -> None:
+        self.generation = generation
+        self.name = f"{prefix(resource_name)}{generation}{SUFFIX}"
+        super().__init__(directory / self.name)
+
+    def check(self) -> None:
+        """Raise UsageError for a path too long for a socket, OSError if the directory does not exist."""
+        length = len(os.fsencode(self.path))
+        if length > MAX_PATH_BYTES:
+            raise UsageError(
+                f"{self.path.parent}: cannot hold the resource's socket",
+                f"its path would have {length} bytes and the kernel's limit is {MAX_PATH_BYTES}",
+                "choose a shorter --kubelet-dir",
+            )
+        self.path.parent.stat()
 
 
 def prefix(resource_name: str) -> str:
