@@ -1,4 +1,4 @@
-"""A testbed for tests of the two processes: devherd whole, with a stand-in for what prepares claims."""
+"""A node on which claims are prepared, and devherd whole, with a stand-in for what prepares claims."""
 
 import shutil
 
@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 import scratch
 import standing_in
+from preparing import ClaimsApi, PreparingNode
 
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
@@ -30,3 +31,13 @@ async def testbed(directory, request, monkeypatch):
     async with testbed:
         yield testbed
     assert "Traceback" not in testbed.log, testbed.log
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path):
+    """A node on which claims are prepared."""
+    api = ClaimsApi(tmp_path / "serviceaccount")
+    made = PreparingNode(tmp_path, api)
+    yield made
+    await made.close()
+    api.close()

@@ -1,5 +1,6 @@
 """A node on which claims are prepared: its pools, its API server, its kubelet, and processes that prepare."""
 
+import asyncio
 import http
 import tempfile
 import threading
@@ -7,12 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import grpc.aio
+import pytest
 from small_api import SmallApi
 
 from devherd import cdi
-from devherd.dra.claim import ClaimOfPod
+from devherd.dra.claim import ClaimError, ClaimOfPod
 from devherd.dra.pools import Pools, Unpublished
-from devherd.dra.preparation import Limits, Preparation
+from devherd.dra.preparation import Limits, Preparation, PreparedAnswer
 from devherd.dra.records import ClaimRecords
 from devherd.proto.podresources_v1_pb2 import ListPodResourcesResponse
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerServicer, add_PodResourcesListerServicer_to_server
@@ -189,3 +191,21 @@ class PreparingNode:
             process.close()
         await self.kubelet.stop()
         self._short.cleanup()
+
+
+async def refusal(process, asked, driver=DRIVER):
+    with pytest.raises(ClaimError) as caught:
+        await process.prepare(driver, asked)
+    return str(caught.value)
+
+
+async def waiting(process, asked):
+    """A Prepare that has begun, and does not end by itself."""
+    task = asyncio.create_task(process.prepare(DRIVER, asked))
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    return task
+
+
+def answer(device, *more_ids, request="gpu", share=""):
+    return PreparedAnswer((request,), NODE, device, (f"amd.com/gpu={device}", *more_ids), share)

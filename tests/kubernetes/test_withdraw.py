@@ -5,7 +5,6 @@ import socket
 
 import pytest
 from published_node import NODE
-from slices_api import SlicesApi
 
 from devherd.cli import commands
 from devherd.errors import AlreadyRunningError, ExitCode, UnreachableError
@@ -14,13 +13,6 @@ from devherd.errors import AlreadyRunningError, ExitCode, UnreachableError
 def slice_of(name, driver, node=NODE):
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     return {"metadata": {"name": name}, "spec": {"driver": driver, "nodeName": node, "pool": pool}}
-
-
-@pytest.fixture
-def server(tmp_path):
-    made = SlicesApi(tmp_path / "serviceaccount")
-    yield made
-    made.close()
 
 
 @pytest.fixture
