@@ -1,7 +1,8 @@
 """Known devices of the host: found by the last scan, gone, or impossible to examine now.
 
 A device keeps its resource while that is unknown (reprogrammed, unreadable), is listed as `gone` for a while after it
-has vanished, and keeps its facts while its card cannot be examined; meanwhile its health can only get worse.
+has vanished, with the facts that it had when it was last whole, and keeps its facts while its card cannot be examined;
+meanwhile its health can only get worse.
 `Inventory` is a pure state machine: no I/O, time is an argument. `DevicesFile` keeps it in `<run-dir>/devices.pb`.
 """
 
@@ -64,6 +65,9 @@ class Entry:
     """Monotonic second of the first scan that found it, since it was gone last."""
     left_out: Mapping[str, str] = field(default_factory=lambda: OFFERED_BY_ALL)
     """By way: why it is not offered, regardless of the configuration's rules; empty if all ways may offer it."""
+    whole: Device | None = field(default=None, compare=False)
+    """With the facts that it has lost, which it has again once it is gone: a scan during the removal of a card reads
+    half of it, but a pod that holds the device knows it by all of them. None while it has lost none."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -203,7 +207,40 @@ def _entry_of(device: "Device", before: Entry | None, now: float) -> Entry | Non
     name = device.resource_name
     if name is None:
         name = before.resource_name if before else device.first_sight_resource_name
-    return Entry(device, name, found_since=since) if name else None
+    return Entry(device, name, found_since=since, whole=_whole(device, before)) if name else None
+
+
+def _whole(device: Device, before: Entry | None) -> Device | None:
+    """The device with the facts that it had before and has lost; None if it has lost none.
+
+    Another card may have come where one was gone: of that it has nothing, if any fact differs.
+    """
+    if before is None:
+        return None
+    earlier = before.whole or before.device
+    known, now = earlier.attributes, device.attributes
+    has_only_lost = now.items() <= known.items()
+    if known.keys() <= now.keys() or (before.gone_since is not None and not has_only_lost):
+        return None
+    name = before.whole.resource_name if before.whole else before.resource_name
+    facts = earlier.facts | device.facts
+    # Nodes have the numbers of either all or none: a number of earlier may be another device's by now.
+    is_part = {path.path for path in device.paths} <= {path.path for path in earlier.paths}
+    return Device(
+        vendor=device.vendor,
+        card=device.card,
+        id=device.id,
+        resource_name=name if has_only_lost else device.resource_name,
+        first_sight_resource_name=device.first_sight_resource_name,
+        shares=device.shares or earlier.shares,
+        numa_nodes=device.numa_nodes or earlier.numa_nodes,
+        numa_source=device.numa_source or earlier.numa_source,
+        paths=earlier.paths if is_part else device.paths,
+        facts=facts,
+        awaited=device.awaited - facts.keys(),
+        distances=earlier.distances | device.distances,
+        functions=device.functions or earlier.functions,
+    )
 
 
 def _with_left_out(entry: Entry, why: Mapping[str, str]) -> Entry:
@@ -230,8 +267,11 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
     since = now if entry.gone_since is None else min(now, entry.gone_since)  # `now` is smaller after a boot
     if now - since >= forget_after:
         return None
-    is_known = entry.unseen is None and entry.gone_since == since
-    return entry if is_known else replace(entry, unseen=None, gone_since=since)
+    if entry.unseen is None and entry.gone_since == since:
+        return entry
+    device = entry.whole or entry.device
+    name = (entry.whole and entry.whole.resource_name) or entry.resource_name
+    return Entry(device, name, gone_since=since, found_since=entry.found_since, left_out=entry.left_out)
 
 
 class DevicesFile:

@@ -1,5 +1,7 @@
 """With DRA, a device that is gone stays listed as long as a claim has it: its CDI spec and its taint stay, too."""
 
+import shutil
+
 import pytest
 
 from devherd import spool
@@ -97,3 +99,28 @@ def test_records_that_cannot_be_read_keep_every_gone_device(watched):
         assert is_there(observer, late, key)
     claims.unlink()
     assert not is_there(observer, late + 1, key)
+
+
+@pytest.mark.parametrize("half", ["drm", "drm/card0", "drm/renderD128", "numa_node", "vendor"])
+def test_a_held_device_stays_published_though_a_scan_read_half_of_its_card_during_the_removal(tmp_path, half):
+    """Its name is made of facts that the half lacks. It is tainted, and its spec stays."""
+    node = SimulatedNode.create(tmp_path / "node", preset("amd-8"))
+    config = resolve(Config.model_validate({"host_root": str(node.root), "front_end": "dra"}))
+    observer = Observer(config)
+    observer.scan(1.0)
+    held = {(DRIVER, FIRST)}
+    [before] = [each for each in published(observer, held) if each.name == FIRST]
+    path = (node.root / "sys/bus/pci/devices" / before.key[2] / half).resolve()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    observer.scan(2.0)
+    faults.inject(node, "remove", before.key[2])
+    observer.scan(3.0)
+    observer.poll(periodic=False)
+    [gone] = [each for each in published(observer, held) if each.name == FIRST]
+    assert gone.taints
+    assert (gone.key, gone.attributes, gone.capacities) == (before.key, before.attributes, before.capacities)
+
+
+def published(observer, held):
+    """The devices of the pool."""
+    return pools_of(observer.offering.without_health().offers, observer.policy.verdicts(), held).devices[DRIVER]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from remembered import message_of
 
 from devherd import inventory as inventory_module
@@ -102,6 +103,52 @@ def test_a_device_that_comes_back_is_what_it_was():
     inventory = observed(FakeScan([port()]), FakeScan(), FakeScan([port()]))
 
     assert inventory.entries[PORT].gone_since is None
+
+
+def facts(**known):
+    return {name: Fact("text", text, f"/sys/{name}") for name, text in known.items()}
+
+
+NODE, OTHER_NODE = (
+    HostPath(f"/dev/dri/renderD{minor}", "", True, (226, minor), False, "", None) for minor in (128, 129)
+)
+WHOLE = port(facts=facts(render_minor="128", memory="64"), paths=[NODE])
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [
+        [port(CODEC, facts=facts(memory="64"))],
+        [port(None, facts=facts(memory="64"), awaited={"render_minor"}, findings=[TIMEOUT])],
+        [port(CODEC, facts=facts(memory="64")), port(CODEC)],
+        [WHOLE, port(CODEC), WHOLE, port(None)],
+    ],
+)
+def test_a_device_that_is_gone_has_the_facts_with_which_it_was_last_whole(halves):
+    """A scan while a card is removed reads half of it. While it is found it is as it was read."""
+    half = observed(FakeScan([WHOLE]), *(FakeScan([half]) for half in halves))
+    assert half.entries[PORT].device == halves[-1]
+    gone = observed(FakeScan([]), inventory=half)
+    assert gone.entries[PORT].device == WHOLE
+    assert gone.entries[PORT].resource_name == CRYPTO
+    assert gone.entries[PORT].findings == []
+    back = observed(FakeScan([port(CODEC)]), FakeScan([]), inventory=restored(gone))
+    assert back.entries[PORT].device == WHOLE
+
+
+def test_a_device_that_has_changed_and_lost_facts_is_gone_with_those_that_it_had_last():
+    """Its nodes, too: the number of an earlier one may be another device's by now."""
+    changed = port(CODEC, facts=facts(render_minor="129"), paths=[OTHER_NODE])
+    entry = observed(FakeScan([WHOLE]), FakeScan([changed]), FakeScan([])).entries[PORT]
+    assert entry.resource_name == CODEC
+    assert entry.device.attributes == {"render_minor": "129", "memory": "64"}
+    assert entry.device.paths == [OTHER_NODE]
+
+
+def test_another_card_in_the_place_of_one_that_was_gone_has_none_of_its_facts():
+    other = port(CODEC, facts=facts(render_minor="129"), paths=[OTHER_NODE])
+    entry = observed(FakeScan([WHOLE]), FakeScan([]), FakeScan([other]), FakeScan([])).entries[PORT]
+    assert entry.device == other
 
 
 def test_the_devices_of_a_card_that_hangs_stay_listed_with_its_reason():
