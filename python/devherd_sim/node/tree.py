@@ -62,7 +62,7 @@ def remove(place: Path, root: Path) -> None:
     if place.is_dir() and not place.is_symlink():
         place.rmdir()
     else:
-        place.unlink()
+        place.unlink(missing_ok=True)  # a program may have renamed its file meanwhile
     for parent in place.parents:
         if parent == root or any(parent.iterdir()):
             return
