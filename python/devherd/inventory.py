@@ -222,7 +222,6 @@ def _whole(device: Device, before: Entry | None) -> Device | None:
     has_only_lost = now.items() <= known.items()
     if known.keys() <= now.keys() or (before.gone_since is not None and not has_only_lost):
         return None
-    name = before.whole.resource_name if before.whole else before.resource_name
     facts = earlier.facts | device.facts
     # Nodes have the numbers of either all or none: a number of earlier may be another device's by now.
     is_part = {path.path for path in device.paths} <= {path.path for path in earlier.paths}
@@ -230,7 +229,7 @@ def _whole(device: Device, before: Entry | None) -> Device | None:
         vendor=device.vendor,
         card=device.card,
         id=device.id,
-        resource_name=name if has_only_lost else device.resource_name,
+        resource_name=_resource_name(before) if has_only_lost else device.resource_name,
         first_sight_resource_name=device.first_sight_resource_name,
         shares=device.shares or earlier.shares,
         numa_nodes=device.numa_nodes or earlier.numa_nodes,
@@ -241,6 +240,11 @@ def _whole(device: Device, before: Entry | None) -> Device | None:
         distances=earlier.distances | device.distances,
         functions=device.functions or earlier.functions,
     )
+
+
+def _resource_name(entry: Entry) -> str:
+    """That of the device when it was last whole."""
+    return (entry.whole and entry.whole.resource_name) or entry.resource_name
 
 
 def _with_left_out(entry: Entry, why: Mapping[str, str]) -> Entry:
@@ -270,8 +274,9 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
     if entry.unseen is None and entry.gone_since == since:
         return entry
     device = entry.whole or entry.device
-    name = (entry.whole and entry.whole.resource_name) or entry.resource_name
-    return Entry(device, name, gone_since=since, found_since=entry.found_since, left_out=entry.left_out)
+    return Entry(
+        device, _resource_name(entry), gone_since=since, found_since=entry.found_since, left_out=entry.left_out
+    )
 
 
 class DevicesFile:
