@@ -1,5 +1,6 @@
 """A simulated node that changes while it is looked at."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,20 @@ def test_a_device_that_is_not_there_is_named(node: SimulatedNode):
     """A slip in a demo or test is one readable line."""
     with pytest.raises(UsageError, match=r"dfl-port\.7"):
         faults.inject(node, "fpga-errors", "dfl-port.7")
+
+
+def test_a_fault_that_ends_leaves_what_devherd_has_written_meanwhile(node: SimulatedNode, monkeypatch):
+    """It had removed a CDI spec that was written while the fault was injected, and brought one back."""
+    specs = node.root / "var/run/cdi"
+    specs.mkdir(parents=True)
+    (specs / "old.json").write_text("{}")
+    fault = faults.FAULTS["remove"]
+
+    def inject(*at):
+        fault.inject(*at)
+        (specs / "old.json").rename(specs / "new.json")
+
+    monkeypatch.setattr(faults, "FAULTS", {"remove": replace(fault, inject=inject)})
+    faults.inject(node, "remove", "0000:81:00.0")
+    faults.clear(node, "remove", "0000:81:00.0")
+    assert [each.name for each in specs.iterdir()] == ["new.json"]

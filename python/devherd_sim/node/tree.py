@@ -5,7 +5,7 @@ A written tree has a mark by which commands recognise it (devherd.config.resolve
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from devherd.config.resolved import MARK, is_simulated
@@ -62,17 +62,23 @@ def remove(place: Path, root: Path) -> None:
     if place.is_dir() and not place.is_symlink():
         place.rmdir()
     else:
-        place.unlink(missing_ok=True)  # a program may have renamed its file meanwhile
+        place.unlink()
     for parent in place.parents:
         if parent == root or any(parent.iterdir()):
             return
         parent.rmdir()
 
 
-def read_tree(root: Path, place: Path | None = None) -> list[Entry]:
-    """The entries of a tree, or of one directory or file of it, sorted by name; only empty directories are listed."""
+def read_tree(root: Path, place: Path | None = None, without: Collection[str] = ()) -> list[Entry]:
+    """The entries of a tree, or of one directory or file of it, sorted by name; only empty directories are listed.
+
+    `without`: paths below `root` that are not looked at.
+    """
     place = place or root
-    found = _walk(place, root) if place.is_dir() else iter([_entry(place, str(place.relative_to(root)))])
+    if place.is_dir():
+        found = _walk(place, root, {str(root / path) for path in without})
+    else:
+        found = iter([_entry(place, str(place.relative_to(root)))])
     return [entry for entry in found if entry.path != MARK]
 
 
@@ -131,15 +137,15 @@ def _make_node(entry: DeviceNode, place: Path) -> None:
         place.chmod(0o666)  # for all users: the group is the tree creator's
 
 
-def _walk(directory: Path, root: Path) -> Iterator[Entry]:
+def _walk(directory: Path, root: Path, without: Collection[str]) -> Iterator[Entry]:
     with os.scandir(directory) as found:
-        children = sorted(found, key=lambda child: child.name)
+        children = sorted((child for child in found if child.path not in without), key=lambda child: child.name)
     if not children and directory != root:
         yield Directory(str(directory.relative_to(root)))
     for child in children:
         path = Path(child.path)
         if child.is_dir(follow_symlinks=False):
-            yield from _walk(path, root)
+            yield from _walk(path, root, without)
         elif not path.is_socket():  # sockets belong to servers on the node
             yield _entry(path, str(path.relative_to(root)))
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from devherd.errors import UsageError
 from devherd_sim.node.entry import Directory, Entry
 from devherd_sim.node.faults import cards, names, services, spoken
-from devherd_sim.node.faults.fault import Fault, whole_node
+from devherd_sim.node.faults.fault import Fault, tree_of, whole_node
 from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
-from devherd_sim.node.tree import parse, read_tree, remove, render
+from devherd_sim.node.tree import parse, remove, render
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(spoken.FAULTS | cards.FAULTS | names.FAULTS | services.FAULTS)
 
@@ -23,10 +23,10 @@ def inject(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
     fault = _named(name)
     kept = _Kept(node, name, at)
     scope = fault.scope(node, at)
-    before = _tree(node, scope)
+    before = tree_of(node, scope)
     fault.inject(node, at, value or fault.value)
     if not kept.exists():
-        kept.write(before, _tree(node, scope))
+        kept.write(before, tree_of(node, scope))
 
 
 def clear(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
@@ -75,11 +75,3 @@ class _Kept:
         put_back(parse(self._lost.read_text()))
         self._made.unlink()
         self._lost.unlink()
-
-
-def _tree(node: SimulatedNode, scope: Path | None) -> dict[str, Entry]:
-    if scope is None or not scope.exists():
-        return {}
-    kept = f"{FAULTS_DIRECTORY}/"
-    found = read_tree(node.root.resolve(), scope.resolve())
-    return {entry.path: entry for entry in found if entry.path != "dev/kmsg" and not entry.path.startswith(kept)}

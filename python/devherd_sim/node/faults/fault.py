@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.entry import Entry
+from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
+from devherd_sim.node.tree import read_tree
 
 Act = Callable[[SimulatedNode, str, str], None]
 """Takes the node, the place and the value."""
@@ -26,6 +28,18 @@ def whole_node(node: SimulatedNode, _at: str) -> Path:
 def function(node: SimulatedNode, at: str) -> Path:
     """The sysfs directory of a PCI function."""
     return node.functions.path_of(at)
+
+
+NOT_OF_FAULTS = ("dev/kmsg", FAULTS_DIRECTORY, "var")
+"""What changes beside faults: the kernel log, what is kept of faults, and what devherd writes at any moment, as its CDI
+specs in /var/run/cdi."""
+
+
+def tree_of(node: SimulatedNode, scope: Path | None) -> dict[str, Entry]:
+    """The entries of a part of the node that faults may change, by path; none where that part does not exist."""
+    if scope is None or not scope.exists():
+        return {}
+    return {entry.path: entry for entry in read_tree(node.root.resolve(), scope.resolve(), NOT_OF_FAULTS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

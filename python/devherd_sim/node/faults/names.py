@@ -6,9 +6,8 @@ from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd_sim.node.entry import DeviceNode, Entry, File, Symlink
-from devherd_sim.node.faults.fault import Fault
-from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
-from devherd_sim.node.tree import read_tree
+from devherd_sim.node.faults.fault import Fault, tree_of
+from devherd_sim.node.simulated_node import SimulatedNode
 
 _USB_MAJOR = 189
 _HIGHEST = 127
@@ -20,7 +19,7 @@ _NAMED = {"uevent", "ibdev"}
 def _renamed(node: SimulatedNode, at: str, value: str) -> None:
     if not value or "/" in value:
         raise UsageError(f"no new name for {at}", f"{value!r} is none", "give a name such as card5")
-    old = _tree(node)
+    old = tree_of(node, node.root)
     if not any(at in path.split("/") for path in old):
         raise UsageError(f"nothing is called {at} on {node.root}", "no directory of that name", "name another")
 
@@ -42,7 +41,7 @@ def _replugged(node: SimulatedNode, at: str, value: str) -> None:
     free = next(each for each in [*range(number + 1, _HIGHEST + 1), *range(2, number)] if each not in taken)
     facts = {"devnum": str(free), "dev": _number(on, free)}
     facts |= dict(zip(("idVendor", "idProduct"), value.split(":"), strict=False)) if value else {}
-    old = _tree(node)
+    old = tree_of(node, node.root)
     device = _entries_of(node, place, old)
     node.exchange(old, {path: entry for path, entry in old.items() if path not in device})
     directory = str(place.relative_to(node.root.resolve()))
@@ -93,12 +92,6 @@ def _plugged(entry: Entry, directory: str, facts: Mapping[str, str], numbers: tu
 def _number(bus: int, number: int) -> str:
     """Major and minor number of a USB device: `usb_alloc_dev` in drivers/usb/core/usb.c of Linux."""
     return f"{_USB_MAJOR}:{(bus - 1) * 128 + number - 1}"
-
-
-def _tree(node: SimulatedNode) -> dict[str, Entry]:
-    kept = f"{FAULTS_DIRECTORY}/"
-    found = read_tree(node.root.resolve())
-    return {entry.path: entry for entry in found if entry.path != "dev/kmsg" and not entry.path.startswith(kept)}
 
 
 def _changed(entry: Entry, other: Callable[[str], str]) -> Entry:
